@@ -1,8 +1,8 @@
 // `lockstep-agent run`: one node of one attempt, from the claim to the exit code.
 #pragma once
 
+#include "job/agent/agent_session.hpp"
 #include "job/agent/node/node.hpp"
-#include "job/agent/session.hpp"
 #include "job/base/start_limits.hpp"
 
 #include <cstdint>

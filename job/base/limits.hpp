@@ -176,12 +176,12 @@ inline constexpr std::size_t kKeyTotalBytes = 64U << 20U;  // per generation
 inline constexpr std::size_t kKeyAnswerBytes = 3U << 20U;
 // Write-once values an agent keeps; 98,304 ranks' NCCL ids are 0.2 MiB.
 inline constexpr std::size_t kKeyCacheBytes = 16U << 20U;
-// The rendezvous for Horovod's ranks (job/agent/horovod/key_http.hpp); its keys, values and bytes
-// are as of the store for torch's, below. A connection is for one request; its path is a key of 8
-// KiB.
-inline constexpr std::size_t kKeyHttpConnections = 16'384;
-inline constexpr std::size_t kKeyHttpHeadBytes = 16U << 10U;
-inline constexpr auto kKeyHttpPatience = std::chrono::seconds{30};
+// The rendezvous for Horovod's ranks (job/agent/horovod/horovod_rendezvous.hpp); its keys, values
+// and bytes are as of the store for torch's, below. A connection is for one request; its path is a
+// key of 8 KiB.
+inline constexpr std::size_t kHorovodConnections = 16'384;
+inline constexpr std::size_t kHorovodHeadBytes = 16U << 10U;
+inline constexpr auto kHorovodPatience = std::chrono::seconds{30};
 
 // The store for torch's ranks (job/agent/torch_store/tcp_store.hpp). The first three are torch's
 // own.

@@ -1,6 +1,6 @@
 // Where the evidence of a hang lies: files of an attempt's folder, one folder a generation and
-// rank, written by the rank's agent (job/agent/diagnostics/evidence.hpp) and read by the daemon for
-// people. Pure; any thread.
+// rank, written by the rank's agent (job/agent/diagnostics/evidence_taker.hpp) and read by the
+// daemon for people. Pure; any thread.
 //
 //   <attempt>/evidence/gen-2/rank-00001/state.txt      processes and threads of the rank, /proc
 //                                       kernel.txt     kernel stacks, where the agent may read them

@@ -13,7 +13,7 @@
 #include "job/rank/client.hpp"
 #include "job/rank/rank_context.hpp"
 #include "job/trainer/meeting.hpp"
-#include "job/trainer/pair_test.hpp"
+#include "job/trainer/pair_measurement.hpp"
 #include "job/trainer/products.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/stop_signal.hpp"
@@ -260,7 +260,7 @@ int test_pair() {
         return wrong(task.error());
     }
     try {
-        const Result<std::int64_t> took = run_pair_test(*task, limits::kPairTest);
+        const Result<std::int64_t> took = measure_pair(*task, limits::kPairTest);
         if (!took) {
             std::fprintf(stderr, "%s\n", took.error().message.c_str());
             return kExitFailed;

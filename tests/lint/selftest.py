@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 GOOD = {
     "job/base/text.hpp": "#pragma once\n\n#include <string>\n",
     "job/base/text.cpp": '#include "job/base/text.hpp"\n',
-    "job/model/spec.cpp": '#include "job/base/text.hpp"\n',
+    "job/model/spec/spec.cpp": '#include "job/base/text.hpp"\n',
     "deploy/run": "#!/bin/bash\necho ok\n",
 }
 
@@ -94,14 +94,14 @@ class Lints(unittest.TestCase):
         self.passed("machine", folder + "a.cpp", '#include "job/base/text.hpp"\n// steady_clock::now() is its driver\'s\n')
 
     def test_layers(self):
-        self.refused("layers", "job/base/a.cpp", '#include "job/model/spec.hpp"\n',
+        self.refused("layers", "job/base/a.cpp", '#include "job/model/spec/spec.hpp"\n',
                      "job/base/a.cpp:1: level 0 may not include level 1")
         self.refused("layers", "job/agent/a.cpp", '#include "job/rank/client.hpp"\n',
                      "level 2 may not include level 2")
         self.refused("layers", "job/cli/a.cpp", '#include "daemon/store/store.hpp"\n',
                      "job may not include daemon")
         self.refused("layers", "scheduler-integration/local/a.cpp",
-                     '#include "daemon/control/control.hpp"\n', "may not include daemon")
+                     '#include "daemon/control/base/control.hpp"\n', "may not include daemon")
         self.refused("layers", "job/base/a.cpp", '#include "text.hpp"\n', "not a path from the root")
         self.refused("layers", "daemon/control/a.cpp", "#include <SQLiteCpp/Database.h>\n",
                      "daemon/store only")
@@ -122,7 +122,7 @@ class Lints(unittest.TestCase):
             self.passed("layers", "daemon/control/a.cpp", text + "\n")
         self.passed("layers", "daemon/http/a.cpp", "// Slurm's token\n")
         self.passed("layers", "daemon/lockstepd/main.cpp", '#include "job/cli/manual.hpp"\n')
-        self.passed("layers", "tests/unit/a.cpp", '#include "daemon/control/control.hpp"\n')
+        self.passed("layers", "tests/unit/a.cpp", '#include "daemon/control/base/control.hpp"\n')
 
     def test_co_await(self):
         for text, words in (

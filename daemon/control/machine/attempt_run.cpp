@@ -56,7 +56,7 @@ void AttemptRun::expect_facts(const Job& job, const Agent& link, bool capable, T
     }
 }
 
-void AttemptRun::send_answers(Effects& out, const std::vector<KeyExchange::Answer>& answers) const {
+void AttemptRun::send_answers(Effects& out, const std::vector<KvStore::Answer>& answers) const {
     for (const auto& answer : answers) {
         if (const auto link = links.find(answer.node_rank); link != links.end()) {
             out.send(link->second, answer.reply);

@@ -56,7 +56,7 @@ struct AttemptRun {
     bool pairs_done(const Job& job) const { return !pairs_wanted(job) || pairs.done(); }
     // What a pre-flight is to expect of an agent that has just been accepted.
     void expect_facts(const Job& job, const Agent& link, bool capable, Time now);
-    void send_answers(Effects& out, const std::vector<KeyExchange::Answer>& answers) const;
+    void send_answers(Effects& out, const std::vector<KvStore::Answer>& answers) const;
     bool may_start(std::int32_t slot) const;
     // Whether ranks may still run on that node of the live generation, as far as was heard.
     bool may_have_ranks(const Job& job, std::int32_t node) const;

@@ -3,8 +3,8 @@
 // from what the agents say again. Value; control thread only.
 #pragma once
 
-#include "daemon/control/machine/exchange.hpp"
 #include "daemon/control/machine/hang_watch.hpp"
+#include "daemon/control/machine/kv_store.hpp"
 #include "daemon/control/machine/surroundings.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "job/base/limits.hpp"
@@ -65,7 +65,7 @@ struct GenerationRun {
     std::string table_digest{};
     // The rendezvous keys of its ranks; none: nobody has asked for one. Whoever waits for a key
     // when it ends is not answered any more.
-    std::optional<KeyExchange> keys{};
+    std::optional<KvStore> keys{};
     // ABORT is on its way since then: no START leaves for it from now on.
     std::optional<Time> abort_sent{};
     bool abort_due = false;  // somebody may not have been sent it

@@ -1,7 +1,7 @@
 #include "daemon/control/machine/hang_run.hpp"
 
-#include "daemon/control/machine/evidence.hpp"
 #include "daemon/control/machine/hang_words.hpp"
+#include "daemon/control/machine/rank_findings.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 

@@ -1,6 +1,6 @@
 #include "daemon/control/machine/hang_words.hpp"
 
-#include "daemon/control/machine/evidence.hpp"
+#include "daemon/control/machine/rank_findings.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -171,7 +171,7 @@ void JobMachine::become(const after::Keys& one, Effects& out, const Surroundings
         out.send(link, refusal);
         return;
     }
-    std::optional<KeyExchange>& keys = run_.generation.keys;
+    std::optional<KvStore>& keys = run_.generation.keys;
     if (!keys) {
         keys.emplace(job_.world_size(), at.wall);
     }

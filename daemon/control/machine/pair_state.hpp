@@ -2,7 +2,7 @@
 // of the pre-flight, once. No I/O, no messages: as PreflightState. Control thread only.
 #pragma once
 
-#include "job/model/preflight/pair_test.hpp"
+#include "job/model/preflight/pair_outcome.hpp"
 
 #include <chrono>
 #include <cstdint>

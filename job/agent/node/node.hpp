@@ -9,10 +9,10 @@
 // ABORT is answered with JOIN once no rank of that generation lives here.
 #pragma once
 
-#include "job/agent/diagnostics/evidence.hpp"
+#include "job/agent/diagnostics/evidence_taker.hpp"
 #include "job/agent/gpu/gpu_watch.hpp"
-#include "job/agent/horovod/key_http.hpp"
-#include "job/agent/kv/key_broker.hpp"
+#include "job/agent/horovod/horovod_rendezvous.hpp"
+#include "job/agent/kv/kv_proxy.hpp"
 #include "job/agent/node/clock_offset.hpp"
 #include "job/agent/node/node_children.hpp"
 #include "job/agent/node/outbox.hpp"
@@ -224,7 +224,7 @@ class Node {
     void judge(wire::Exited& exited, const RankGroup::LastWords& words);
     std::int64_t known_clock_offset() const;
     void accept(RankState& rank, std::uint64_t connection, const RankKeyRequest& request);
-    void answer(const KeyBroker::Origin& origin, const wire::KeyReply& reply);
+    void answer(const KvProxy::Origin& origin, const wire::KeyReply& reply);
     void add_row(std::int32_t rank, const RankReport& report);
     RankState* state_of(std::int32_t rank);
     void flush_rows();
@@ -239,7 +239,7 @@ class Node {
     NodeConfig config_;
     SocketDirectory sockets_;
     Outbox outbox_;
-    KeyBroker keys_;
+    KvProxy keys_;
     TelemetryBuffer telemetry_;
     RankGroup group_;
     Standbys standbys_;
@@ -269,7 +269,7 @@ class Node {
     wire::Table table_;                      // the newest that came
     std::string farewell_;                   // said in BYE; "" = nothing is
     std::optional<HeldPort> port_;
-    std::unique_ptr<KeyHttp> rendezvous_;     // likewise, Horovod's
+    std::unique_ptr<HorovodRendezvous> rendezvous_;  // likewise, Horovod's
     std::unique_ptr<TcpStore> store_;         // of this generation, on port_; null: rank 0 has it
     std::optional<HeldPort> ras_port_;        // of NCCL, on this machine only; with GPUs
     std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints

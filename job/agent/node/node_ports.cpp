@@ -133,10 +133,11 @@ Status Node::open_store() {
         const ScopeSizes sizes{
             world_->world_size, world_->local_ranks,
             std::max(world_->nodes, static_cast<std::int32_t>(world_->hosts.size()))};
-        KeyHttpCaps caps;
+        HorovodRendezvousCaps caps;
         caps.bytes = store_bytes(world_->world_size);
         caps.transit_bytes = caps.bytes;  // one of the largest values of each rank
-        auto rendezvous = KeyHttp::listen(tasks_, port_->fd(), sizes, caps, guard_store());
+        auto rendezvous =
+            HorovodRendezvous::listen(tasks_, port_->fd(), sizes, caps, guard_store());
         if (!rendezvous) {
             return fail(rendezvous.error());
         }

@@ -335,7 +335,7 @@ void Node::accept(RankState& rank, const RankPhase& phase) {
 }
 
 void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyRequest& request) {
-    KeyBroker::Origin origin;
+    KvProxy::Origin origin;
     origin.rank = rank.rank;
     origin.connection = connection;
     origin.id = request.id;
@@ -364,7 +364,7 @@ void Node::on(const wire::KeyReply& reply) {
     }
 }
 
-void Node::answer(const KeyBroker::Origin& origin, const wire::KeyReply& reply) {
+void Node::answer(const KvProxy::Origin& origin, const wire::KeyReply& reply) {
     RankState* rank = state_of(origin.rank);
     if (rank != nullptr && socket_holder(*rank).socket) {
         socket_holder(*rank).socket->answer(

@@ -6,7 +6,7 @@
 #include "job/agent/preflight/held_port.hpp"
 #include "job/async/subprocess.hpp"
 #include "job/async/task_group.hpp"
-#include "job/model/preflight/pair_test.hpp"
+#include "job/model/preflight/pair_outcome.hpp"
 #include "job/model/wire/wire.hpp"
 
 #include <cstdint>

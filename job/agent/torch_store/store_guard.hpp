@@ -1,7 +1,7 @@
-// Who may connect to what the agent serves for the ranks of its job (tcp_store.hpp, key_http.hpp).
-// Neither protocol asks anybody who they are, and the port is bound on every address
-// (held_port.hpp), long before it is known where the nodes reach each other. So the one end that
-// cannot be made up is looked at, where a connection comes from:
+// Who may connect to what the agent serves for the ranks of its job (tcp_store.hpp,
+// horovod_rendezvous.hpp). Neither protocol asks anybody who they are, and the port is bound on
+// every address (held_port.hpp), long before it is known where the nodes reach each other. So the
+// one end that cannot be made up is looked at, where a connection comes from:
 //
 //   this machine            the job's own user, and root: containers (socket_owner.hpp)
 //   a node of the world     admitted; whose process it is over there, nobody here can tell

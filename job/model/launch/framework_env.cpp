@@ -146,7 +146,7 @@ void add_keras_jax(Variables& out, const RankPlace& place) {
 }
 
 // runner/gloo_run.py, common/gloo/gloo_context.cc. The rendezvous is HTTP, served by the agent of
-// node 0 at the master's port (key_http.hpp).
+// node 0 at the master's port (horovod_rendezvous.hpp).
 void add_horovod(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["HOROVOD_RANK"] = std::to_string(place.rank);
     out["HOROVOD_SIZE"] = std::to_string(place.world_size);

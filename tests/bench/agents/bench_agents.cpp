@@ -8,7 +8,7 @@
 // One process holds all of them (12,288 of the 20,000 descriptors it may have) and is not the
 // daemon's: what they cost is not counted as its. Sources are 127.0.0.2 to 65, bound without a
 // port: from one address the kernel's search for a free port would be most of what is measured.
-#include "job/agent/session.hpp"
+#include "job/agent/agent_session.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

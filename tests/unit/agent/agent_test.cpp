@@ -1,5 +1,5 @@
 // The agent and its daemon: claim, rendezvous, lost connections, orders to stop.
-#include "job/agent/session.hpp"
+#include "job/agent/agent_session.hpp"
 #include "tests/unit/agent/agent_fixture.hpp"
 #include "tests/unit/gpu/gpu_script.hpp"
 

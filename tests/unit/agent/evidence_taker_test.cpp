@@ -1,6 +1,7 @@
 // How a look at ranks ends: whatever hangs, in time, and without touching the look after it. Real
 // processes stand for the ranks; a debugger is a script in their PATH.
-#include "job/agent/diagnostics/evidence.hpp"
+#include "job/agent/diagnostics/evidence_taker.hpp"
+
 #include "job/base/limits.hpp"
 #include "job/model/evidence.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -1,5 +1,5 @@
 // A hang as the agents and people see it: asked first, kept with the job, ended afterwards.
-#include "daemon/control/machine/evidence.hpp"
+#include "daemon/control/machine/rank_findings.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>

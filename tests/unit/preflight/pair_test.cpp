@@ -1,8 +1,7 @@
 // The test in pairs: who with whom, who is bad, and how far it is.
-#include "job/model/preflight/pair_test.hpp"
-
 #include "daemon/control/machine/pair_state.hpp"
 #include "job/base/limits.hpp"
+#include "job/model/preflight/pair_outcome.hpp"
 #include "tests/unit/preflight/preflight_nodes.hpp"
 
 #include <gtest/gtest.h>

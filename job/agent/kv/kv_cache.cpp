@@ -1,8 +1,8 @@
-#include "job/agent/kv/key_cache.hpp"
+#include "job/agent/kv/kv_cache.hpp"
 
 namespace lockstep {
 
-void KeyCache::put(const std::string& key, const std::string& value) {
+void KvCache::put(const std::string& key, const std::string& value) {
     const std::size_t size = key.size() + value.size();
     if (size > most_bytes_ || !values_.try_emplace(key, value).second) {
         return;
@@ -17,12 +17,12 @@ void KeyCache::put(const std::string& key, const std::string& value) {
     }
 }
 
-const std::string* KeyCache::find(const std::string& key) const {
+const std::string* KvCache::find(const std::string& key) const {
     const auto found = values_.find(key);
     return found == values_.end() ? nullptr : &found->second;
 }
 
-void KeyCache::clear() {
+void KvCache::clear() {
     bytes_ = 0;
     values_.clear();
     order_.clear();

@@ -9,7 +9,7 @@
 // way ends no later than those that join it: of 98,304 ranks that wait for an id one a node asks.
 #pragma once
 
-#include "job/agent/kv/key_cache.hpp"
+#include "job/agent/kv/kv_cache.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/wire/wire.hpp"
 
@@ -23,7 +23,7 @@
 
 namespace lockstep {
 
-class KeyBroker {
+class KvProxy {
   public:
     struct Origin {
         std::int32_t rank = 0;
@@ -42,7 +42,7 @@ class KeyBroker {
         std::optional<wire::KeyRequest> again{};  // to be sent, for those it came too early for
     };
 
-    explicit KeyBroker(std::size_t cache_bytes = limits::kKeyCacheBytes) : cache_(cache_bytes) {}
+    explicit KvProxy(std::size_t cache_bytes = limits::kKeyCacheBytes) : cache_(cache_bytes) {}
 
     // Forgets everything of the generation before.
     void start_generation(std::int32_t generation);
@@ -77,7 +77,7 @@ class KeyBroker {
 
     std::int32_t generation_ = 0;
     std::uint64_t next_id_ = 1;
-    KeyCache cache_;
+    KvCache cache_;
     std::map<std::uint64_t, Waiting> waiting_;  // by our number
     std::map<Read, std::uint64_t> reads_;       // get, multi_get and wait under way → numbers
     // What changed keys and was answered, in that order: of sets the last per key, of adds since

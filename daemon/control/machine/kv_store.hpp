@@ -34,7 +34,7 @@
 
 namespace lockstep {
 
-class KeyExchange {
+class KvStore {
   public:
     using TimePoint = std::chrono::steady_clock::time_point;
     struct Answer {
@@ -43,7 +43,7 @@ class KeyExchange {
     };
 
     // `now`: of the wall clock; what was set in an earlier life of the daemon is older.
-    explicit KeyExchange(std::int32_t world_size, UnixMillis now = 0)
+    explicit KvStore(std::int32_t world_size, UnixMillis now = 0)
         : world_size_(static_cast<std::size_t>(world_size)), version_(now * kChangesPerMilli) {}
 
     // Takes one request; returns every answer that is due now, to whomever. A request id that the

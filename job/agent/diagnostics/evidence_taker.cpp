@@ -1,5 +1,5 @@
 // size: the parts of one look, which share what it has under way
-#include "job/agent/diagnostics/evidence.hpp"
+#include "job/agent/diagnostics/evidence_taker.hpp"
 
 #include "job/agent/diagnostics/nccl_ras.hpp"
 #include "job/agent/diagnostics/python_stacks.hpp"

@@ -1,4 +1,4 @@
-#include "job/model/preflight/pair_test.hpp"
+#include "job/model/preflight/pair_outcome.hpp"
 
 #include "job/base/limits.hpp"
 

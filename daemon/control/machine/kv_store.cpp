@@ -1,5 +1,5 @@
 // size: one operation after another, and what they share
-#include "daemon/control/machine/exchange.hpp"
+#include "daemon/control/machine/kv_store.hpp"
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
@@ -29,7 +29,7 @@ wire::KeyReply accept(std::uint64_t id) {
 
 }  // namespace
 
-Status KeyExchange::check(const wire::KeyRequest& request) const {
+Status KvStore::check(const wire::KeyRequest& request) const {
     const bool bad_key = std::any_of(
         request.keys.begin(), request.keys.end(),
         [](const std::string& key) { return key.empty() || key.size() > limits::kKeyBytes; });
@@ -44,9 +44,8 @@ Status KeyExchange::check(const wire::KeyRequest& request) const {
     return {};
 }
 
-std::vector<KeyExchange::Answer> KeyExchange::request(std::int32_t node_rank,
-                                                      const wire::KeyRequest& request,
-                                                      TimePoint now) {
+std::vector<KvStore::Answer> KvStore::request(std::int32_t node_rank,
+                                              const wire::KeyRequest& request, TimePoint now) {
     std::vector<Answer> out;
     woken_.clear();
     const Status good = check(request);
@@ -71,7 +70,7 @@ std::vector<KeyExchange::Answer> KeyExchange::request(std::int32_t node_rank,
     return out;
 }
 
-wire::KeyReply KeyExchange::apply(std::int32_t node_rank, const wire::KeyRequest& request) {
+wire::KeyReply KvStore::apply(std::int32_t node_rank, const wire::KeyRequest& request) {
     if (request.replay) {
         version_ = std::max(version_, request.version);
     }
@@ -106,7 +105,7 @@ wire::KeyReply KeyExchange::apply(std::int32_t node_rank, const wire::KeyRequest
     return refuse(request.id, {Errc::invalid, "unknown operation"});
 }
 
-Status KeyExchange::check_room(const Pairs& pairs, bool once) const {
+Status KvStore::check_room(const Pairs& pairs, bool once) const {
     std::size_t bytes = bytes_;
     std::size_t keys = values_.size();
     std::set<std::string_view> names;
@@ -137,7 +136,7 @@ Status KeyExchange::check_room(const Pairs& pairs, bool once) const {
     return {};
 }
 
-void KeyExchange::store(const std::string& key, std::string text, bool once, std::int64_t version) {
+void KvStore::store(const std::string& key, std::string text, bool once, std::int64_t version) {
     const auto [place, is_new] = values_.try_emplace(key);
     Value& value = place->second;
     bytes_ = bytes_ - value.text.size() + text.size();
@@ -151,7 +150,7 @@ void KeyExchange::store(const std::string& key, std::string text, bool once, std
 }
 
 // A replay of something older than what stands.
-bool KeyExchange::outdated(const std::string& key, const wire::KeyRequest& request) const {
+bool KvStore::outdated(const std::string& key, const wire::KeyRequest& request) const {
     if (!request.replay) {
         return false;
     }
@@ -161,7 +160,7 @@ bool KeyExchange::outdated(const std::string& key, const wire::KeyRequest& reque
            (deleted != deleted_.end() && deleted->second > request.version);
 }
 
-wire::KeyReply KeyExchange::set(const wire::KeyRequest& request, Pairs pairs) {
+wire::KeyReply KvStore::set(const wire::KeyRequest& request, Pairs pairs) {
     std::erase_if(pairs, [&](const auto& pair) { return outdated(pair.first, request); });
     if (const Status room = check_room(pairs, request.once); !room) {
         return refuse(request.id, room.error());
@@ -174,7 +173,7 @@ wire::KeyReply KeyExchange::set(const wire::KeyRequest& request, Pairs pairs) {
     return reply;
 }
 
-wire::KeyReply KeyExchange::get(const wire::KeyRequest& request) const {
+wire::KeyReply KvStore::get(const wire::KeyRequest& request) const {
     const auto found = values_.find(request.keys.front());
     if (found == values_.end()) {
         return refuse(request.id, {Errc::not_found, "no key " + request.keys.front()});
@@ -186,7 +185,7 @@ wire::KeyReply KeyExchange::get(const wire::KeyRequest& request) const {
     return reply;
 }
 
-wire::KeyReply KeyExchange::multi_get(const wire::KeyRequest& request) const {
+wire::KeyReply KvStore::multi_get(const wire::KeyRequest& request) const {
     wire::KeyReply reply = accept(request.id);
     std::size_t bytes = 0;
     for (const auto& key : request.keys) {
@@ -208,7 +207,7 @@ wire::KeyReply KeyExchange::multi_get(const wire::KeyRequest& request) const {
     return reply;
 }
 
-wire::KeyReply KeyExchange::add(std::int32_t node_rank, const wire::KeyRequest& request) {
+wire::KeyReply KvStore::add(std::int32_t node_rank, const wire::KeyRequest& request) {
     const std::string& key = request.keys.front();
     std::int64_t number = 0;
     std::int64_t version = 0;
@@ -239,7 +238,7 @@ wire::KeyReply KeyExchange::add(std::int32_t node_rank, const wire::KeyRequest& 
     return reply;
 }
 
-wire::KeyReply KeyExchange::cas(std::int32_t node_rank, const wire::KeyRequest& request) {
+wire::KeyReply KvStore::cas(std::int32_t node_rank, const wire::KeyRequest& request) {
     const std::string& key = request.keys.front();
     const auto found = values_.find(key);
     const bool exists = found != values_.end();
@@ -271,7 +270,7 @@ wire::KeyReply KeyExchange::cas(std::int32_t node_rank, const wire::KeyRequest& 
 }
 
 // Agents keep what was set once and answer for it: such a key stays.
-wire::KeyReply KeyExchange::remove(std::int32_t node_rank, const wire::KeyRequest& request) {
+wire::KeyReply KvStore::remove(std::int32_t node_rank, const wire::KeyRequest& request) {
     const std::string& key = request.keys.front();
     const auto found = values_.find(key);
     const bool exists = found != values_.end() && !outdated(key, request);
@@ -301,7 +300,7 @@ wire::KeyReply KeyExchange::remove(std::int32_t node_rank, const wire::KeyReques
     return reply;
 }
 
-void KeyExchange::wait(WaiterId id, Waiter waiter, std::vector<Answer>& out) {
+void KvStore::wait(WaiterId id, Waiter waiter, std::vector<Answer>& out) {
     if (const auto old = waiters_.find(id); old != waiters_.end()) {
         forget(old);
     }
@@ -313,8 +312,8 @@ void KeyExchange::wait(WaiterId id, Waiter waiter, std::vector<Answer>& out) {
     waiters_.emplace(id, std::move(waiter));
 }
 
-void KeyExchange::arrive(WaiterId id, Waiter waiter, const wire::KeyRequest& request,
-                         std::vector<Answer>& out) {
+void KvStore::arrive(WaiterId id, Waiter waiter, const wire::KeyRequest& request,
+                     std::vector<Answer>& out) {
     waiter.barrier = request.keys.front();
     Barrier& barrier = barriers_[waiter.barrier];
     std::uint64_t& times = barrier.times[request.rank];
@@ -332,7 +331,7 @@ void KeyExchange::arrive(WaiterId id, Waiter waiter, const wire::KeyRequest& req
     }
 }
 
-bool KeyExchange::complete(Waiter& waiter) const {
+bool KvStore::complete(Waiter& waiter) const {
     if (!waiter.barrier.empty()) {
         const auto found = barriers_.find(waiter.barrier);
         return found != barriers_.end() && found->second.done >= waiter.round;
@@ -343,12 +342,12 @@ bool KeyExchange::complete(Waiter& waiter) const {
     return waiter.left == 0;
 }
 
-std::string KeyExchange::place_of(const Waiter& waiter) {
+std::string KvStore::place_of(const Waiter& waiter) {
     return waiter.barrier.empty() ? "key " + waiter.keys[waiter.left - 1]
                                   : "barrier " + waiter.barrier;
 }
 
-void KeyExchange::forget(std::map<WaiterId, Waiter>::iterator waiter) {
+void KvStore::forget(std::map<WaiterId, Waiter>::iterator waiter) {
     const auto place = places_.find(place_of(waiter->second));
     place->second.erase(waiter->first);
     if (place->second.empty()) {
@@ -357,7 +356,7 @@ void KeyExchange::forget(std::map<WaiterId, Waiter>::iterator waiter) {
     waiters_.erase(waiter);
 }
 
-void KeyExchange::release(std::vector<Answer>& out) {
+void KvStore::release(std::vector<Answer>& out) {
     for (const auto& place : woken_) {
         const auto here = places_.extract(place);
         if (here.empty()) {
@@ -375,7 +374,7 @@ void KeyExchange::release(std::vector<Answer>& out) {
     }
 }
 
-std::string KeyExchange::missing(const Waiter& waiter) const {
+std::string KvStore::missing(const Waiter& waiter) const {
     std::string out;
     std::size_t count = 0;
     const auto name = [&](const std::string& what) {
@@ -401,7 +400,7 @@ std::string KeyExchange::missing(const Waiter& waiter) const {
     return count > 8 ? out + " and " + std::to_string(count - 8) + " more" : out;
 }
 
-std::vector<KeyExchange::Answer> KeyExchange::expire(TimePoint now) {
+std::vector<KvStore::Answer> KvStore::expire(TimePoint now) {
     std::vector<Answer> out;
     for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
         const auto next = std::next(waiter);

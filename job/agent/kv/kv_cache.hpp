@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-class KeyCache {
+class KvCache {
   public:
-    explicit KeyCache(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+    explicit KvCache(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
     // `value` as it travels, base 64. Left out if it alone is larger than the cache.
     void put(const std::string& key, const std::string& value);

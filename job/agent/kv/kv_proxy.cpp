@@ -1,4 +1,4 @@
-#include "job/agent/kv/key_broker.hpp"
+#include "job/agent/kv/kv_proxy.hpp"
 
 #include "job/base/sort.hpp"
 
@@ -24,7 +24,7 @@ bool is_final(const wire::KeyReply& reply) {
 
 }  // namespace
 
-void KeyBroker::start_generation(std::int32_t generation) {
+void KvProxy::start_generation(std::int32_t generation) {
     generation_ = generation;
     cache_.clear();
     waiting_.clear();
@@ -34,7 +34,7 @@ void KeyBroker::start_generation(std::int32_t generation) {
     arrivals_.clear();
 }
 
-KeyBroker::Asked KeyBroker::ask(Origin origin, wire::KeyRequest request) {
+KvProxy::Asked KvProxy::ask(Origin origin, wire::KeyRequest request) {
     Asked out;
     if (auto answer = known(request)) {
         out.answer = std::move(answer);
@@ -53,7 +53,7 @@ KeyBroker::Asked KeyBroker::ask(Origin origin, wire::KeyRequest request) {
     return out;
 }
 
-wire::KeyRequest KeyBroker::send(std::vector<Origin> origins, wire::KeyRequest request) {
+wire::KeyRequest KvProxy::send(std::vector<Origin> origins, wire::KeyRequest request) {
     request.generation = generation_;
     request.id = next_id_++;
     request.rank = origins.front().rank;
@@ -65,7 +65,7 @@ wire::KeyRequest KeyBroker::send(std::vector<Origin> origins, wire::KeyRequest r
 }
 
 // The answer to a read or a wait of keys that are all in the cache.
-std::optional<wire::KeyReply> KeyBroker::known(const wire::KeyRequest& request) const {
+std::optional<wire::KeyReply> KvProxy::known(const wire::KeyRequest& request) const {
     const bool all = (is_read(request) || request.op == "wait") && !request.keys.empty() &&
                      std::all_of(request.keys.begin(), request.keys.end(),
                                  [this](const std::string& key) { return cache_.contains(key); });
@@ -91,7 +91,7 @@ std::optional<wire::KeyReply> KeyBroker::known(const wire::KeyRequest& request) 
     return reply;
 }
 
-void KeyBroker::learn(const wire::KeyRequest& request, const wire::KeyReply& reply) {
+void KvProxy::learn(const wire::KeyRequest& request, const wire::KeyReply& reply) {
     if (request.op == "get" && reply.once == "1") {
         cache_.put(request.keys.front(), reply.value);
     } else if (request.op == "set" && request.once) {
@@ -111,8 +111,8 @@ void KeyBroker::learn(const wire::KeyRequest& request, const wire::KeyReply& rep
 }
 
 // Whoever may wait longer than the one that asked goes on waiting.
-void KeyBroker::settle_wait(Waiting& waiting, const wire::KeyReply& reply,
-                            std::chrono::steady_clock::time_point now, Answered& out) {
+void KvProxy::settle_wait(Waiting& waiting, const wire::KeyReply& reply,
+                          std::chrono::steady_clock::time_point now, Answered& out) {
     std::vector<Origin> rest;
     std::move(waiting.joined.begin(), waiting.joined.end(), std::back_inserter(waiting.origins));
     for (Origin& origin : waiting.origins) {
@@ -129,8 +129,8 @@ void KeyBroker::settle_wait(Waiting& waiting, const wire::KeyReply& reply,
     }
 }
 
-KeyBroker::Answered KeyBroker::answered(const wire::KeyReply& reply,
-                                        std::chrono::steady_clock::time_point now) {
+KvProxy::Answered KvProxy::answered(const wire::KeyReply& reply,
+                                    std::chrono::steady_clock::time_point now) {
     Answered out;
     const auto found = waiting_.find(reply.id);
     if (found == waiting_.end()) {
@@ -162,7 +162,7 @@ KeyBroker::Answered KeyBroker::answered(const wire::KeyReply& reply,
     return out;
 }
 
-void KeyBroker::remember(wire::KeyRequest request, const wire::KeyReply& reply) {
+void KvProxy::remember(wire::KeyRequest request, const wire::KeyReply& reply) {
     const std::string& op = request.op;
     if (op == "barrier") {
         // One that timed out has been arrived at all the same.
@@ -203,7 +203,7 @@ void KeyBroker::remember(wire::KeyRequest request, const wire::KeyReply& reply) 
     }
 }
 
-void KeyBroker::remember_set(wire::KeyRequest request, std::size_t index) {
+void KvProxy::remember_set(wire::KeyRequest request, std::size_t index) {
     const std::string key = request.keys.front();
     forget("add " + key);  // what was counted before is overwritten
     forget("set " + key);
@@ -212,7 +212,7 @@ void KeyBroker::remember_set(wire::KeyRequest request, std::size_t index) {
     done_[number] = std::move(request);
 }
 
-std::int64_t KeyBroker::forget(const std::string& slot) {
+std::int64_t KvProxy::forget(const std::string& slot) {
     const auto found = newest_.find(slot);
     if (found == newest_.end()) {
         return 0;
@@ -224,7 +224,7 @@ std::int64_t KeyBroker::forget(const std::string& slot) {
     return delta;
 }
 
-std::vector<wire::KeyRequest> KeyBroker::after_reconnect(bool keys_lost) const {
+std::vector<wire::KeyRequest> KvProxy::after_reconnect(bool keys_lost) const {
     std::vector<wire::KeyRequest> out;
     if (keys_lost) {
         for (const auto& [number, request] : done_) {

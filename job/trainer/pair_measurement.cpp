@@ -1,4 +1,4 @@
-#include "job/trainer/pair_test.hpp"
+#include "job/trainer/pair_measurement.hpp"
 
 #include "job/base/digest.hpp"
 #include "job/base/unique_fd.hpp"
@@ -193,7 +193,7 @@ Result<std::unique_ptr<Communicator>> meet(const PairTask& task, Clock::time_poi
 
 }  // namespace
 
-Result<std::int64_t> run_pair_test(const PairTask& task, std::chrono::milliseconds patience) {
+Result<std::int64_t> measure_pair(const PairTask& task, std::chrono::milliseconds patience) {
     const auto end = Clock::now() + patience;
     const at::Tensor matrix = at::full({kOrder, kOrder}, 1.0 / kOrder);
     at::Tensor product = at::mm(matrix, matrix);  // the first one has libraries to load

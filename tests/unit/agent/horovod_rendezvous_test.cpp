@@ -1,6 +1,6 @@
 // Horovod's rendezvous: its rules, and the server over real sockets with clients that lie, stop
 // half way or are too many.
-#include "job/agent/horovod/key_http.hpp"
+#include "job/agent/horovod/horovod_rendezvous.hpp"
 
 #include "job/agent/preflight/held_port.hpp"
 #include "tests/support/another_user.hpp"
@@ -17,13 +17,13 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string value(const KeyScopes& scopes, const std::string& scope, const std::string& key) {
+std::string value(const HorovodScopes& scopes, const std::string& scope, const std::string& key) {
     const auto found = scopes.get(scope, key);
     return found ? *found : "none";
 }
 
-TEST(KeyScopes, AGroupIsForgottenOnceAllOfItAreConnected) {
-    KeyScopes scopes{{4, 2, 2}};
+TEST(HorovodScopes, AGroupIsForgottenOnceAllOfItAreConnected) {
+    HorovodScopes scopes{{4, 2, 2}};
     for (const char* rank : {"0", "1"}) {
         ASSERT_TRUE(scopes.put("local_n1", rank, std::string{"at "} + rank));
     }
@@ -42,8 +42,8 @@ TEST(KeyScopes, AGroupIsForgottenOnceAllOfItAreConnected) {
     EXPECT_EQ(value(scopes, "local_n1", "0"), "again") << "the next round counts from nothing";
 }
 
-TEST(KeyScopes, EachKindOfGroupHasItsSize) {
-    KeyScopes scopes{{3, 1, 2}};
+TEST(HorovodScopes, EachKindOfGroupHasItsSize) {
+    HorovodScopes scopes{{3, 1, 2}};
     const std::map<std::string, int> sizes{{"global", 3}, {"local_n1", 1}, {"cross_0", 2}};
     for (const auto& [scope, size] : sizes) {
         ASSERT_TRUE(scopes.put(scope, "0", "v"));
@@ -61,8 +61,8 @@ TEST(KeyScopes, EachKindOfGroupHasItsSize) {
     scopes.remove("nobody", "x");
 }
 
-TEST(KeyScopes, IsBounded) {
-    KeyScopes scopes{{1, 1, 1}, 2, 20};
+TEST(HorovodScopes, IsBounded) {
+    HorovodScopes scopes{{1, 1, 1}, 2, 20};
     ASSERT_TRUE(scopes.put("s", "a", "12345"));
     ASSERT_TRUE(scopes.put("s", "b", "12345"));
     EXPECT_EQ(scopes.bytes(), 14U);
@@ -124,13 +124,14 @@ class Client {
     tcp::socket socket_;
 };
 
-class KeyHttpServer : public testing::Test {
+class HorovodRendezvousServer : public testing::Test {
   protected:
     // The server in this thread while `clients` runs in another.
     template <class Clients>
-    void serve(Clients clients, KeyHttpCaps caps = {},
+    void serve(Clients clients, HorovodRendezvousCaps caps = {},
                std::unique_ptr<StoreGuard> guard = nullptr) {
-        auto made = KeyHttp::listen(tasks_, port_.fd(), {4, 2, 2}, caps, std::move(guard));
+        auto made =
+            HorovodRendezvous::listen(tasks_, port_.fd(), {4, 2, 2}, caps, std::move(guard));
         ASSERT_TRUE(made) << made.error().message;
         server_ = std::move(*made);
         std::thread thread{[&] {
@@ -153,8 +154,8 @@ class KeyHttpServer : public testing::Test {
         return ask("PUT " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " +
                    std::to_string(body.size()) + "\r\n\r\n" + body);
     }
-    KeyHttp::Totals totals_now() {
-        std::promise<KeyHttp::Totals> now;
+    HorovodRendezvous::Totals totals_now() {
+        std::promise<HorovodRendezvous::Totals> now;
         net::post(io_, [&] { now.set_value(server_->totals()); });
         return now.get_future().get();
     }
@@ -171,11 +172,11 @@ class KeyHttpServer : public testing::Test {
     net::io_context io_{1};
     TaskGroup tasks_{io_};
     HeldPort port_ = HeldPort::hold("127.0.0.1").value();
-    std::unique_ptr<KeyHttp> server_;
-    KeyHttp::Totals totals_;
+    std::unique_ptr<HorovodRendezvous> server_;
+    HorovodRendezvous::Totals totals_;
 };
 
-TEST_F(KeyHttpServer, AnotherUserOfTheMachineIsClosedBeforeItIsHeard) {
+TEST_F(HorovodRendezvousServer, AnotherUserOfTheMachineIsClosedBeforeItIsHeard) {
     const test::AnotherUser us;
     StoreGuard::Options options;
     options.uid = us.job;
@@ -186,8 +187,8 @@ TEST_F(KeyHttpServer, AnotherUserOfTheMachineIsClosedBeforeItIsHeard) {
     EXPECT_EQ(totals_.requests, 0U);
 }
 
-TEST_F(KeyHttpServer, HoldsNoMoreThanItsWorldNeeds) {
-    KeyHttpCaps caps;
+TEST_F(HorovodRendezvousServer, HoldsNoMoreThanItsWorldNeeds) {
+    HorovodRendezvousCaps caps;
     caps.bytes = 100;
     serve(
         [this] {
@@ -197,7 +198,7 @@ TEST_F(KeyHttpServer, HoldsNoMoreThanItsWorldNeeds) {
         caps);
 }
 
-TEST_F(KeyHttpServer, AnswersAsHorovodsOwn) {
+TEST_F(HorovodRendezvousServer, AnswersAsHorovodsOwn) {
     const std::string bytes{"\0\r\n\r\n\xff", 6};
     serve([&] {
         EXPECT_THAT(get("/global/0"), StartsWith("HTTP/1.1 404 "));
@@ -220,7 +221,7 @@ TEST_F(KeyHttpServer, AnswersAsHorovodsOwn) {
     EXPECT_GE(totals_.requests, 14U);
 }
 
-TEST_F(KeyHttpServer, ARequestMayComeInPiecesAndBeLarge) {
+TEST_F(HorovodRendezvousServer, ARequestMayComeInPiecesAndBeLarge) {
     const std::string large(3U << 20U, 'x');
     serve([&] {
         Client slow{port_.number()};
@@ -239,7 +240,7 @@ TEST_F(KeyHttpServer, ARequestMayComeInPiecesAndBeLarge) {
     });
 }
 
-TEST_F(KeyHttpServer, WhatIsNoRequestIsRefused) {
+TEST_F(HorovodRendezvousServer, WhatIsNoRequestIsRefused) {
     const std::vector<std::pair<std::string, std::string>> table{
         {"\x16\x03\x01\x02\r\n\r\n", "400"},
         {"GET\r\n\r\n", "400"},
@@ -278,8 +279,8 @@ TEST_F(KeyHttpServer, WhatIsNoRequestIsRefused) {
     EXPECT_EQ(totals_.keys, 1U);
 }
 
-TEST_F(KeyHttpServer, WhoNeverEndsItsRequestIsClosed) {
-    KeyHttpCaps caps;
+TEST_F(HorovodRendezvousServer, WhoNeverEndsItsRequestIsClosed) {
+    HorovodRendezvousCaps caps;
     caps.patience = std::chrono::milliseconds{100};
     serve(
         [&] {
@@ -293,8 +294,8 @@ TEST_F(KeyHttpServer, WhoNeverEndsItsRequestIsClosed) {
     EXPECT_EQ(totals_.keys, 0U);
 }
 
-TEST_F(KeyHttpServer, ConnectionsAndBodiesOnTheirWayAreBounded) {
-    KeyHttpCaps caps;
+TEST_F(HorovodRendezvousServer, ConnectionsAndBodiesOnTheirWayAreBounded) {
+    HorovodRendezvousCaps caps;
     caps.connections = 3;
     caps.transit_bytes = 100;
     serve(
@@ -320,7 +321,7 @@ TEST_F(KeyHttpServer, ConnectionsAndBodiesOnTheirWayAreBounded) {
     EXPECT_EQ(totals_.transit, 0U);
 }
 
-TEST_F(KeyHttpServer, ANewOneKnowsNothingOfTheOneBefore) {
+TEST_F(HorovodRendezvousServer, ANewOneKnowsNothingOfTheOneBefore) {
     serve([&] { put("/global/0", "old"); });
     serve([&] { EXPECT_THAT(get("/global/0"), StartsWith("HTTP/1.1 404")); });
     std::unique_ptr<Client> open;

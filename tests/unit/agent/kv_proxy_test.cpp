@@ -1,4 +1,4 @@
-#include "job/agent/kv/key_broker.hpp"
+#include "job/agent/kv/kv_proxy.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,11 +19,11 @@ wire::KeyRequest request(const std::string& op, const std::string& key, std::int
     return out;
 }
 
-class KeyBrokerTest : public testing::Test {
+class KvProxyTest : public testing::Test {
   protected:
-    KeyBrokerTest() { broker.start_generation(2); }
+    KvProxyTest() { broker.start_generation(2); }
     wire::KeyRequest ask(const wire::KeyRequest& what, std::int32_t rank = 0) {
-        KeyBroker::Origin origin;
+        KvProxy::Origin origin;
         origin.rank = rank;
         origin.connection = 5;
         origin.id = 70;
@@ -47,11 +47,11 @@ class KeyBrokerTest : public testing::Test {
         reply.once = once;
         return reply;
     }
-    KeyBroker::Asked last;
-    KeyBroker broker;
+    KvProxy::Asked last;
+    KvProxy broker;
 };
 
-TEST_F(KeyBrokerTest, NumbersRequestsAndFindsWhoAsked) {
+TEST_F(KvProxyTest, NumbersRequestsAndFindsWhoAsked) {
     const auto one = ask(request("get", "a"), 3);
     const auto two = ask(request("get", "b"), 4);
     EXPECT_NE(one.id, two.id);
@@ -67,7 +67,7 @@ TEST_F(KeyBrokerTest, NumbersRequestsAndFindsWhoAsked) {
     EXPECT_THAT(broker.answered(reply).origins, IsEmpty()) << "a second reply is for nobody";
 }
 
-TEST_F(KeyBrokerTest, TheSameDaemonGetsOnlyWhatItHasNotAnswered) {
+TEST_F(KvProxyTest, TheSameDaemonGetsOnlyWhatItHasNotAnswered) {
     answer(ask(request("set", "k", 0, "v")));
     const auto open = ask(request("wait", "x"));
     const auto again = broker.after_reconnect(false);
@@ -76,7 +76,7 @@ TEST_F(KeyBrokerTest, TheSameDaemonGetsOnlyWhatItHasNotAnswered) {
     EXPECT_FALSE(again[0].replay);
 }
 
-TEST_F(KeyBrokerTest, ANewDaemonIsToldWhatChangedKeys) {
+TEST_F(KvProxyTest, ANewDaemonIsToldWhatChangedKeys) {
     answer(ask(request("set", "k", 0, "old")));
     answer(ask(request("set", "k", 0, "new")));
     answer(ask(request("add", "n", 2)));
@@ -91,7 +91,7 @@ TEST_F(KeyBrokerTest, ANewDaemonIsToldWhatChangedKeys) {
     EXPECT_EQ(again[1].delta, 5);
 }
 
-TEST_F(KeyBrokerTest, ASetForgetsWhatWasCountedBefore) {
+TEST_F(KvProxyTest, ASetForgetsWhatWasCountedBefore) {
     answer(ask(request("add", "n", 2)));
     answer(ask(request("set", "n", 0, "MTA=")));
     answer(ask(request("add", "n", 3)));
@@ -101,7 +101,7 @@ TEST_F(KeyBrokerTest, ASetForgetsWhatWasCountedBefore) {
     EXPECT_EQ(again[1].delta, 3);
 }
 
-TEST_F(KeyBrokerTest, EveryArrivalAtABarrierIsToldAgainAlsoOneThatTimedOut) {
+TEST_F(KvProxyTest, EveryArrivalAtABarrierIsToldAgainAlsoOneThatTimedOut) {
     answer(ask(request("barrier", "b"), 0));
     answer(ask(request("barrier", "b"), 0));
     answer(ask(request("barrier", "b"), 1), false, "timed_out");
@@ -113,14 +113,14 @@ TEST_F(KeyBrokerTest, EveryArrivalAtABarrierIsToldAgainAlsoOneThatTimedOut) {
     EXPECT_EQ(again[2].generation, 2);
 }
 
-TEST_F(KeyBrokerTest, ANewGenerationStartsEmptyButNumbersGoOn) {
+TEST_F(KvProxyTest, ANewGenerationStartsEmptyButNumbersGoOn) {
     const auto old = ask(request("set", "k"));
     broker.start_generation(3);
     EXPECT_THAT(broker.after_reconnect(true), IsEmpty());
     EXPECT_GT(ask(request("set", "k")).id, old.id);
 }
 
-TEST_F(KeyBrokerTest, ConcurrentReadsOfAWriteOnceKeyAreOneRequest) {
+TEST_F(KvProxyTest, ConcurrentReadsOfAWriteOnceKeyAreOneRequest) {
     const auto sent = ask(request("get", "k"), 0);
     for (std::int32_t rank = 1; rank < 8; ++rank) {
         ask(request("get", "k"), rank);
@@ -134,7 +134,7 @@ TEST_F(KeyBrokerTest, ConcurrentReadsOfAWriteOnceKeyAreOneRequest) {
 
 // Rank 1 asked after rank 0's read was sent: what the daemon said may be from before a change that
 // rank 1 has heard of.
-TEST_F(KeyBrokerTest, AReadThatJoinedIsAskedAgainIfTheValueCanChange) {
+TEST_F(KvProxyTest, AReadThatJoinedIsAskedAgainIfTheValueCanChange) {
     const auto sent = ask(request("get", "k"), 0);
     ask(request("get", "k"), 1);
     ask(request("get", "k"), 2);
@@ -152,7 +152,7 @@ TEST_F(KeyBrokerTest, AReadThatJoinedIsAskedAgainIfTheValueCanChange) {
     EXPECT_FALSE(answered.again);
 }
 
-TEST_F(KeyBrokerTest, WriteOnceValuesAreAnsweredHere) {
+TEST_F(KvProxyTest, WriteOnceValuesAreAnsweredHere) {
     broker.answered(value(ask(request("get", "k")), "dg==", "1"));
     auto once = request("set", "mine", 0, "bQ==");
     once.once = true;
@@ -180,7 +180,7 @@ TEST_F(KeyBrokerTest, WriteOnceValuesAreAnsweredHere) {
     EXPECT_TRUE(last.send) << "another generation's keys are others";
 }
 
-TEST_F(KeyBrokerTest, WhatCanChangeOrWasRefusedIsNotKept) {
+TEST_F(KvProxyTest, WhatCanChangeOrWasRefusedIsNotKept) {
     broker.answered(value(ask(request("get", "k")), "dg=="));
     ask(request("get", "k"));
     EXPECT_TRUE(last.send);
@@ -203,8 +203,8 @@ TEST_F(KeyBrokerTest, WhatCanChangeOrWasRefusedIsNotKept) {
     EXPECT_TRUE(last.answer);
 }
 
-TEST(KeyCache, IsBoundedAndLetsTheOldestGo) {
-    KeyCache cache{30};
+TEST(KvCache, IsBoundedAndLetsTheOldestGo) {
+    KvCache cache{30};
     cache.put("a", std::string(9, 'x'));
     cache.put("b", std::string(9, 'y'));
     cache.put("c", std::string(9, 'z'));
@@ -220,7 +220,7 @@ TEST(KeyCache, IsBoundedAndLetsTheOldestGo) {
     EXPECT_EQ(cache.find("b"), nullptr);
 }
 
-TEST_F(KeyBrokerTest, ACasThatSwappedIsReplayedAsTheSetItCameTo) {
+TEST_F(KvProxyTest, ACasThatSwappedIsReplayedAsTheSetItCameTo) {
     auto swap = request("cas", "k", 0, "bmV3");
     swap.expected = "b2xk";
     wire::KeyReply reply;
@@ -240,7 +240,7 @@ TEST_F(KeyBrokerTest, ACasThatSwappedIsReplayedAsTheSetItCameTo) {
     EXPECT_TRUE(again[0].replay);
 }
 
-TEST_F(KeyBrokerTest, AnUnansweredCasIsSentAgainAsCas) {
+TEST_F(KvProxyTest, AnUnansweredCasIsSentAgainAsCas) {
     auto swap = request("cas", "k", 0, "bmV3");
     swap.expected = "b2xk";
     const auto sent = ask(swap);
@@ -254,7 +254,7 @@ TEST_F(KeyBrokerTest, AnUnansweredCasIsSentAgainAsCas) {
     EXPECT_FALSE(again[1].replay);
 }
 
-TEST_F(KeyBrokerTest, AReplayKeepsWriteOnceAndTheVersion) {
+TEST_F(KvProxyTest, AReplayKeepsWriteOnceAndTheVersion) {
     auto once = request("set", "k", 0, "dg==");
     once.once = true;
     wire::KeyReply reply;
@@ -268,7 +268,7 @@ TEST_F(KeyBrokerTest, AReplayKeepsWriteOnceAndTheVersion) {
     EXPECT_EQ(again[0].version, 5);
 }
 
-TEST_F(KeyBrokerTest, AMultiSetIsReplayedKeyByKey) {
+TEST_F(KvProxyTest, AMultiSetIsReplayedKeyByKey) {
     auto all = request("multi_set", "a");
     all.keys.emplace_back("b");
     all.values = {"MQ==", "Mg=="};
@@ -285,12 +285,12 @@ TEST_F(KeyBrokerTest, AMultiSetIsReplayedKeyByKey) {
 
 }  // namespace
 
-class SharedWaitTest : public KeyBrokerTest {
+class SharedWaitTest : public KvProxyTest {
   protected:
     using TimePoint = std::chrono::steady_clock::time_point;
     static TimePoint at(int second) { return TimePoint{std::chrono::seconds{second}}; }
-    KeyBroker::Asked wait_of(std::int32_t rank, int deadline) {
-        KeyBroker::Origin origin;
+    KvProxy::Asked wait_of(std::int32_t rank, int deadline) {
+        KvProxy::Origin origin;
         origin.rank = rank;
         origin.op = "wait";
         origin.deadline = at(deadline);
@@ -347,7 +347,7 @@ TEST_F(SharedWaitTest, AWaitThatEndsEarlierIsARequestOfItsOwn) {
     EXPECT_EQ(broker.after_reconnect(false).front().id, patient.send->id);
 }
 
-TEST_F(KeyBrokerTest, ANewDaemonIsToldOfADeletedKeyOnlyThatItIs) {
+TEST_F(KvProxyTest, ANewDaemonIsToldOfADeletedKeyOnlyThatItIs) {
     answer(ask(request("set", "a")));
     answer(ask(request("delete", "a")));
     const auto again = broker.after_reconnect(true);

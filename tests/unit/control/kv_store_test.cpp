@@ -1,4 +1,4 @@
-#include "daemon/control/machine/exchange.hpp"
+#include "daemon/control/machine/kv_store.hpp"
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-using Answers = std::vector<KeyExchange::Answer>;
+using Answers = std::vector<KvStore::Answer>;
 
 class Exchange : public ::testing::Test {
   protected:
@@ -59,8 +59,8 @@ class Exchange : public ::testing::Test {
         return reply.ok ? *base64_decode(reply.value) : reply.error;
     }
 
-    KeyExchange keys_{2};
-    KeyExchange::TimePoint now_{};
+    KvStore keys_{2};
+    KvStore::TimePoint now_{};
 };
 
 TEST_F(Exchange, GivesBackWhatWasSet) {
@@ -259,12 +259,12 @@ TEST_F(Exchange, OfTwoNodesReplayedValuesTheLaterStays) {
 }
 
 TEST_F(Exchange, AnotherLifesVersionsAreSmaller) {
-    const auto version = [](KeyExchange& keys) {
+    const auto version = [](KvStore& keys) {
         auto request = make(1, "set", {"k"});
         return keys.request(0, request, {})[0].reply.version;
     };
-    KeyExchange before{2, 1'700'000'000'000};
-    KeyExchange after{2, 1'700'000'000'001};
+    KvStore before{2, 1'700'000'000'000};
+    KvStore after{2, 1'700'000'000'001};
     EXPECT_GT(version(after), version(before));
 }
 
@@ -291,7 +291,7 @@ TEST_F(Exchange, ReplayedAdditionsFromBeforeASetAreNotCountedAgain) {
 // Each of 2,000 ranks arrives once and each arrival looked at every waiter: 4 million looks.
 TEST_F(Exchange, ABarrierOfManyRanksOpensOnce) {
     constexpr std::int32_t kRanks = 2000;
-    KeyExchange keys{kRanks};
+    KvStore keys{kRanks};
     std::size_t answers = 0;
     for (int round = 0; round < 2; ++round) {
         for (std::int32_t rank = 0; rank < kRanks; ++rank) {
@@ -308,7 +308,7 @@ TEST_F(Exchange, ABarrierOfManyRanksOpensOnce) {
 // A waiter stands at one of its keys: the others may come in any order, and it may give up.
 TEST_F(Exchange, AWaiterForManyKeysIsAnsweredByTheLastOfThemInAnyOrder) {
     for (const bool backwards : {false, true}) {
-        KeyExchange keys{2};
+        KvStore keys{2};
         std::vector<std::string> names;
         for (int i = 0; i < 50; ++i) {
             names.push_back("id/" + std::to_string(i));

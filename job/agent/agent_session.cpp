@@ -1,4 +1,4 @@
-#include "job/agent/session.hpp"
+#include "job/agent/agent_session.hpp"
 
 #include "job/async/http_client.hpp"
 #include "job/async/sleep.hpp"

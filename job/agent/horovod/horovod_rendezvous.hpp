@@ -9,7 +9,7 @@
 // time; the TaskGroup must outlive them.
 #pragma once
 
-#include "job/agent/horovod/key_scopes.hpp"
+#include "job/agent/horovod/horovod_scopes.hpp"
 #include "job/agent/torch_store/store_guard.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/limits.hpp"
@@ -21,15 +21,15 @@
 
 namespace lockstep {
 
-struct KeyHttpCaps {
-    std::size_t connections = limits::kKeyHttpConnections;
+struct HorovodRendezvousCaps {
+    std::size_t connections = limits::kHorovodConnections;
     std::size_t bytes = limits::kStoreBytes;  // that it holds
     std::size_t value_bytes = limits::kStoreValueBytes;
     std::size_t transit_bytes = limits::kStoreTransitBytes;  // bodies that are on their way
-    std::chrono::milliseconds patience = limits::kKeyHttpPatience;
+    std::chrono::milliseconds patience = limits::kHorovodPatience;
 };
 
-class KeyHttp {
+class HorovodRendezvous {
   public:
     struct Totals {
         std::size_t connections = 0;  // open
@@ -43,19 +43,19 @@ class KeyHttp {
     // Listens on a duplicate of `bound`, a bound socket that stays the caller's. Connections that
     // wait on it from before are closed, and whoever `guard` does not admit (nullptr: it admits
     // everybody).
-    static Result<std::unique_ptr<KeyHttp>> listen(TaskGroup& tasks, int bound, ScopeSizes sizes,
-                                                   KeyHttpCaps caps = {},
-                                                   std::unique_ptr<StoreGuard> guard = nullptr);
+    static Result<std::unique_ptr<HorovodRendezvous>> listen(
+        TaskGroup& tasks, int bound, ScopeSizes sizes, HorovodRendezvousCaps caps = {},
+        std::unique_ptr<StoreGuard> guard = nullptr);
     // Closes every connection.
-    ~KeyHttp();
-    KeyHttp(const KeyHttp&) = delete;
-    KeyHttp& operator=(const KeyHttp&) = delete;
+    ~HorovodRendezvous();
+    HorovodRendezvous(const HorovodRendezvous&) = delete;
+    HorovodRendezvous& operator=(const HorovodRendezvous&) = delete;
 
     Totals totals() const;
 
   private:
     struct Server;
-    explicit KeyHttp(std::shared_ptr<Server> server) : server_(std::move(server)) {}
+    explicit HorovodRendezvous(std::shared_ptr<Server> server) : server_(std::move(server)) {}
     std::shared_ptr<Server> server_;
 };
 

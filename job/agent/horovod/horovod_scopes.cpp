@@ -1,4 +1,4 @@
-#include "job/agent/horovod/key_scopes.hpp"
+#include "job/agent/horovod/horovod_scopes.hpp"
 
 #include "job/base/text.hpp"
 
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-std::size_t KeyScopes::size_of(std::string_view scope) const {
+std::size_t HorovodScopes::size_of(std::string_view scope) const {
     const std::int32_t size = scope == "global" || scope == "global_" ? sizes_.world
                               : scope.starts_with("local_")           ? sizes_.node
                               : scope.starts_with("cross_")           ? sizes_.nodes
@@ -14,12 +14,12 @@ std::size_t KeyScopes::size_of(std::string_view scope) const {
     return static_cast<std::size_t>(size);
 }
 
-void KeyScopes::forget(std::size_t key_bytes, const Value& value) {
+void HorovodScopes::forget(std::size_t key_bytes, const Value& value) {
     --keys_;
     bytes_ -= key_bytes + (value ? value->size() : 0);
 }
 
-Status KeyScopes::put(const std::string& scope, const std::string& key, std::string value) {
+Status HorovodScopes::put(const std::string& scope, const std::string& key, std::string value) {
     const auto in = scopes_.find(scope);
     if (in != scopes_.end()) {
         if (const auto known = in->second.values.find(key); known != in->second.values.end()) {
@@ -42,7 +42,7 @@ Status KeyScopes::put(const std::string& scope, const std::string& key, std::str
     return {};
 }
 
-KeyScopes::Value KeyScopes::get(const std::string& scope, const std::string& key) const {
+HorovodScopes::Value HorovodScopes::get(const std::string& scope, const std::string& key) const {
     const auto in = scopes_.find(scope);
     if (in == scopes_.end()) {
         return nullptr;
@@ -51,7 +51,7 @@ KeyScopes::Value KeyScopes::get(const std::string& scope, const std::string& key
     return found == in->second.values.end() ? nullptr : found->second;
 }
 
-void KeyScopes::remove(const std::string& scope, const std::string& key) {
+void HorovodScopes::remove(const std::string& scope, const std::string& key) {
     const auto in = scopes_.find(scope);
     if (in == scopes_.end()) {
         return;

@@ -1,4 +1,4 @@
-#include "job/agent/horovod/key_http.hpp"
+#include "job/agent/horovod/horovod_rendezvous.hpp"
 
 #include "job/async/asio.hpp"
 #include "job/async/request_parser.hpp"
@@ -89,8 +89,8 @@ Task<bool> send_all(Socket socket, std::string_view bytes) {
 
 }  // namespace
 
-struct KeyHttp::Server {
-    Server(TaskGroup& group, ScopeSizes sizes, KeyHttpCaps its_caps,
+struct HorovodRendezvous::Server {
+    Server(TaskGroup& group, ScopeSizes sizes, HorovodRendezvousCaps its_caps,
            std::unique_ptr<StoreGuard> its_guard)
         : tasks(group),
           acceptor(group.io()),
@@ -102,9 +102,9 @@ struct KeyHttp::Server {
     TaskGroup& tasks;
     tcp::acceptor acceptor;
     net::steady_timer pause;
-    KeyHttpCaps caps;
+    HorovodRendezvousCaps caps;
     std::unique_ptr<StoreGuard> guard;
-    KeyScopes scopes;
+    HorovodScopes scopes;
     std::set<Socket> open;
     Totals totals;
     bool closed = false;
@@ -112,16 +112,16 @@ struct KeyHttp::Server {
     static Task<void> accept(std::shared_ptr<Server> self);
     static Task<void> serve(std::shared_ptr<Server> self, Socket socket);
     // The answer's status; `value`: its body. `reserved`: of transit, to be given back.
-    static Task<int> take(std::shared_ptr<Server> self, Socket socket, KeyScopes::Value& value,
+    static Task<int> take(std::shared_ptr<Server> self, Socket socket, HorovodScopes::Value& value,
                           std::size_t& reserved);
     int apply(const std::string& method, const Path& path, std::string body,
-              KeyScopes::Value& value);
+              HorovodScopes::Value& value);
     void close_all();
 };
 
-Result<std::unique_ptr<KeyHttp>> KeyHttp::listen(TaskGroup& tasks, int bound, ScopeSizes sizes,
-                                                 KeyHttpCaps caps,
-                                                 std::unique_ptr<StoreGuard> guard) {
+Result<std::unique_ptr<HorovodRendezvous>> HorovodRendezvous::listen(
+    TaskGroup& tasks, int bound, ScopeSizes sizes, HorovodRendezvousCaps caps,
+    std::unique_ptr<StoreGuard> guard) {
     UniqueFd socket{::fcntl(bound, F_DUPFD_CLOEXEC, 0)};
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
@@ -142,14 +142,14 @@ Result<std::unique_ptr<KeyHttp>> KeyHttp::listen(TaskGroup& tasks, int bound, Sc
     }
     socket.release();  // the acceptor has it
     tasks.spawn("key http", Server::accept(server));
-    return std::unique_ptr<KeyHttp>{new KeyHttp{std::move(server)}};
+    return std::unique_ptr<HorovodRendezvous>{new HorovodRendezvous{std::move(server)}};
 }
 
-KeyHttp::~KeyHttp() {
+HorovodRendezvous::~HorovodRendezvous() {
     server_->close_all();
 }
 
-KeyHttp::Totals KeyHttp::totals() const {
+HorovodRendezvous::Totals HorovodRendezvous::totals() const {
     Totals out = server_->totals;
     out.connections = server_->open.size();
     out.keys = server_->scopes.keys();
@@ -157,7 +157,7 @@ KeyHttp::Totals KeyHttp::totals() const {
     return out;
 }
 
-Task<void> KeyHttp::Server::accept(std::shared_ptr<Server> self) {
+Task<void> HorovodRendezvous::Server::accept(std::shared_ptr<Server> self) {
     while (!self->closed) {
         ErrorCode ec;
         const auto socket = std::make_shared<tcp::socket>(self->tasks.io());
@@ -189,7 +189,7 @@ Task<void> KeyHttp::Server::accept(std::shared_ptr<Server> self) {
     }
 }
 
-Task<void> KeyHttp::Server::serve(std::shared_ptr<Server> self, Socket socket) {
+Task<void> HorovodRendezvous::Server::serve(std::shared_ptr<Server> self, Socket socket) {
     ErrorCode ignored;
     socket->non_blocking(true, ignored);
     socket->set_option(tcp::no_delay{true}, ignored);
@@ -200,7 +200,7 @@ Task<void> KeyHttp::Server::serve(std::shared_ptr<Server> self, Socket socket) {
             socket->close(unheard);
         }
     });
-    KeyScopes::Value value;
+    HorovodScopes::Value value;
     std::size_t reserved = 0;
     const int status = co_await take(self, socket, value, reserved);
     self->totals.transit -= reserved;
@@ -228,10 +228,10 @@ Task<void> KeyHttp::Server::serve(std::shared_ptr<Server> self, Socket socket) {
 }
 
 // 0: nobody is there to be answered.
-Task<int> KeyHttp::Server::take(std::shared_ptr<Server> self, Socket socket,
-                                KeyScopes::Value& value, std::size_t& reserved) {
+Task<int> HorovodRendezvous::Server::take(std::shared_ptr<Server> self, Socket socket,
+                                          HorovodScopes::Value& value, std::size_t& reserved) {
     using Step = RequestParser::Step;
-    RequestParser parser{limits::kKeyHttpHeadBytes, self->caps.value_bytes};
+    RequestParser parser{limits::kHorovodHeadBytes, self->caps.value_bytes};
     std::size_t size = 0;
     for (;;) {
         const bool got = co_await receive(socket, size);
@@ -261,8 +261,8 @@ Task<int> KeyHttp::Server::take(std::shared_ptr<Server> self, Socket socket,
     }
 }
 
-int KeyHttp::Server::apply(const std::string& method, const Path& path, std::string body,
-                           KeyScopes::Value& value) {
+int HorovodRendezvous::Server::apply(const std::string& method, const Path& path, std::string body,
+                                     HorovodScopes::Value& value) {
     if (method == "GET") {
         value = scopes.get(path.scope, path.key);
         return value ? 200 : 404;
@@ -277,7 +277,7 @@ int KeyHttp::Server::apply(const std::string& method, const Path& path, std::str
     return 405;
 }
 
-void KeyHttp::Server::close_all() {
+void HorovodRendezvous::Server::close_all() {
     closed = true;
     ErrorCode ignored;
     acceptor.close(ignored);

@@ -24,12 +24,12 @@ struct ScopeSizes {
     std::int32_t nodes = 1;
 };
 
-class KeyScopes {
+class HorovodScopes {
   public:
     using Value = std::shared_ptr<const std::string>;
 
-    explicit KeyScopes(ScopeSizes sizes, std::size_t max_keys = limits::kStoreKeys,
-                       std::size_t max_bytes = limits::kStoreBytes)
+    explicit HorovodScopes(ScopeSizes sizes, std::size_t max_keys = limits::kStoreKeys,
+                           std::size_t max_bytes = limits::kStoreBytes)
         : sizes_(sizes), max_keys_(max_keys), max_bytes_(max_bytes) {}
 
     // exhausted: there are too many keys, or too much in them.

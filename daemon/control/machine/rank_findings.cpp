@@ -1,4 +1,4 @@
-#include "daemon/control/machine/evidence.hpp"
+#include "daemon/control/machine/rank_findings.hpp"
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"

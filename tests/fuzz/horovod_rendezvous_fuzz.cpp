@@ -1,6 +1,6 @@
 // The key store that Horovod's ranks speak HTTP to, over its real socket: whatever comes, it
 // answers or hangs up, and is there for the next one.
-#include "job/agent/horovod/key_http.hpp"
+#include "job/agent/horovod/horovod_rendezvous.hpp"
 #include "job/agent/preflight/held_port.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/task_group.hpp"
@@ -20,7 +20,8 @@ struct Store {
     net::io_context io;
     TaskGroup tasks{io};
     HeldPort port = HeldPort::hold("127.0.0.1").value();
-    std::unique_ptr<KeyHttp> server = KeyHttp::listen(tasks, port.fd(), {4, 2, 2}).value();
+    std::unique_ptr<HorovodRendezvous> server =
+        HorovodRendezvous::listen(tasks, port.fd(), {4, 2, 2}).value();
 };
 
 }  // namespace
