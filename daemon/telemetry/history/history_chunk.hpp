@@ -18,8 +18,8 @@
 // Bytes come from a disk: a damaged section is an error, never a crash. Pure; any thread.
 #pragma once
 
-#include "daemon/telemetry/history/absent.hpp"
 #include "daemon/telemetry/history/column_codec.hpp"
+#include "daemon/telemetry/history/special_values.hpp"
 
 #include <array>
 #include <cstddef>

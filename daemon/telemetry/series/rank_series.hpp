@@ -12,7 +12,7 @@
 // Owns its rows. Control thread only.
 #pragma once
 
-#include "daemon/telemetry/history/absent.hpp"
+#include "daemon/telemetry/history/special_values.hpp"
 
 #include <array>
 #include <bit>
@@ -50,8 +50,6 @@ constexpr std::size_t index(CoreMetric metric) {
 
 inline constexpr std::size_t kMeanMetrics = index(CoreMetric::samples) + 1;  // the first ones
 
-inline constexpr std::size_t kNonfiniteKept = 64;  // occurrences per rank and metric
-
 // Mean with memory: α = 2 / (N + 1) with N = 20 samples; starts at the first sample.
 class Ewma20 {
   public:
@@ -60,12 +58,6 @@ class Ewma20 {
 
   private:
     double mean_ = kAbsent;
-};
-
-struct Nonfinite {
-    std::int64_t step = -1;
-    double time = 0;
-    double value = 0;  // NaN, +inf or -inf
 };
 
 // One metric of one rank. `last` has a value per row or is shorter (the rest is absent).

@@ -1,7 +1,9 @@
-// How a column of numbers says that a row has none. Pure; any thread.
+// Values that a column of numbers cannot hold as they are: none at all, NaN and infinity. Pure; any
+// thread.
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace lockstep::telemetry {
@@ -12,5 +14,13 @@ inline constexpr double kAbsent = std::bit_cast<double>(kAbsentBits);
 inline bool is_absent(double value) {
     return std::bit_cast<std::uint64_t>(value) == kAbsentBits;
 }
+
+inline constexpr std::size_t kNonfiniteKept = 64;  // occurrences per rank and metric
+
+struct Nonfinite {
+    std::int64_t step = -1;
+    double time = 0;
+    double value = 0;  // NaN, +inf or -inf
+};
 
 }  // namespace lockstep::telemetry
