@@ -1,6 +1,7 @@
 #include "job/cli/arguments.hpp"
 
 #include "job/cli/suggest.hpp"
+#include "job/model/spec/framework_list.hpp"
 
 #include <CLI/Validators.hpp>
 
@@ -108,14 +109,19 @@ void declare_what(CLI::App* run, RunOptions& options) {
     run->add_flag("--snapshot", options.snapshot,
                   "From a copy of the git work tree as it is now, changes included")
         ->group(kGroup);
+    // The trainer's own jobs are documents.
+    std::vector<std::string> frameworks;
+    std::string choices;
+    for (const std::string_view name : framework_names()) {
+        if (name != to_string(Framework::native)) {
+            frameworks.emplace_back(name);
+            choices += (choices.empty() ? "" : "|") + frameworks.back();
+        }
+    }
     run->add_option("--framework", options.framework,
                     "Whose variables the ranks read (default: by what the script imports)")
-        ->check(CLI::IsMember({"pytorch", "lightning", "keras", "tensorflow", "paddle", "jax",
-                               "horovod", "deepspeed", "accelerate", "ray", "mpi", "command"})
-                    .description(""))
-        ->type_name(
-            "pytorch|lightning|keras|tensorflow|paddle|jax|horovod|deepspeed|accelerate|"
-            "ray|mpi|command")
+        ->check(CLI::IsMember(frameworks).description(""))
+        ->type_name(choices)
         ->group(kGroup);
     run->add_option("--launch", options.launch,
                     "Who starts the ranks: lockstep, the command on each node (torchrun), or srun "

@@ -2,10 +2,12 @@
 
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec/framework.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 #include <set>
 
 namespace lockstep::cli {
@@ -85,28 +87,23 @@ std::set<std::string> imports_of(const std::string& path) {
 
 // By what decides first: Lightning's script imports torch, too.
 std::string framework_of(const std::set<std::string>& imports, std::string& package) {
-    constexpr std::array<std::pair<const char*, const char*>, 13> kPackages{{
-        {"ray", "ray"},  // its driver imports what the workers train with
-        {"horovod", "horovod"},
-        {"deepspeed", "deepspeed"},
-        {"lightning", "lightning"},
-        {"pytorch_lightning", "lightning"},
-        {"accelerate", "accelerate"},
-        {"torch.distributed", "pytorch"},
-        {"paddle", "paddle"},
-        {"keras", "keras"},
-        {"tensorflow", "tensorflow"},
-        {"jax", "jax"},
-        {"torch", "pytorch"},
-        {"mpi4py", ""},
-    }};
-    for (const auto& [name, framework] : kPackages) {
-        if (imports.contains(name)) {
-            package = name;
-            return framework;
+    std::int32_t place = std::numeric_limits<std::int32_t>::max();
+    std::string out;
+    for (std::size_t i = 0; i < kFrameworkCount; ++i) {
+        const auto framework = static_cast<Framework>(i);
+        for (const FrameworkImport& import : traits_of(framework).imports) {
+            const std::string module{import.module};
+            if (import.place < place && imports.contains(module)) {
+                place = import.place;
+                package = module;
+                out = to_string(framework);
+            }
         }
     }
-    return "";
+    if (out.empty() && imports.contains("mpi4py")) {
+        package = "mpi4py";  // srun starts its ranks, or mpirun
+    }
+    return out;
 }
 
 // --name=VALUE or --name VALUE among a launcher's own options, either spelling of - and _.

@@ -3,7 +3,8 @@
 Also: quoted includes are paths from the root, each big library is included in one folder, so that
 replacing it touches one folder, and a source includes the header of its own name before all others,
 so that building it proves that the header needs nothing before it. And what is above the seam to
-schedulers does not know one of them: it asks scheduler-integration/scheduler.hpp.
+schedulers does not know one of them: it asks scheduler-integration/scheduler.hpp. Within the largest libraries, the
+folders in their folder, and what lies directly in it, include each other one way, too: no two are in a circle.
 """
 
 import re
@@ -43,6 +44,7 @@ HOMES = {  # a library's headers -> the folders that may include them
     r"re2": ("job/model",),
     r"CLI": ("job/cli", "job/agent", "job/trainer", "daemon/lockstepd"),
 }
+IN_ROOMS = ("job/model", "job/agent", "daemon/control", "daemon/http", "daemon/telemetry")  # no circles within
 ANY_SCHEDULER = ("daemon/control", "daemon/store", "daemon/telemetry")
 # Not of the scheduler, but of the specification (a section) and of lockstepd's settings (a flag).
 OF_THE_USER = re.compile(r"\bspec\.slurm\.|--on-slurm-node-fail\b")
@@ -101,6 +103,40 @@ def check_seam(path, text):
             yield f"{path}:{tree.line_of(text, match.start())}: {match.group(0)}: any scheduler may be there"
 
 
+def room(path):
+    """(library, the folder within it that holds the file, or the file's name without its ending)."""
+    owner = next((library for library in IN_ROOMS if path.startswith(library + "/")), None)
+    inner = path[len(owner) + 1:] if owner else ""
+    return owner, inner.split("/")[0].split(".")[0]
+
+
+def circles(edges):
+    """Groups of rooms that reach each other, as sorted lists. `edges`: room -> the rooms that it includes."""
+    def reach(start):
+        seen, left = set(), [start]
+        while left:
+            for one in edges.get(left.pop(), ()):
+                if one not in seen:
+                    seen.add(one)
+                    left.append(one)
+        return seen
+    reached = {one: reach(one) for one in edges}
+    return sorted({tuple(sorted(b for b in reached if b in reached[a] and a in reached[b]))
+                   for a in reached if a in reached[a]})
+
+
+def check_rooms(includes):
+    """`includes`: (path, line, target) of every include from one room of a library to another one of it."""
+    edges = {}
+    for path, _, target in includes:
+        edges.setdefault(room(path), set()).add(room(target))
+    for group in circles(edges):
+        for path, line, target in includes:
+            if room(path) in group and room(target) in group:
+                names = ", ".join(f"{owner}/{inner}" for owner, inner in group)
+                yield f"{path}:{line}: {target} closes a circle of {names}"
+
+
 def check_first(path, text, own):
     """`own`: the header of the source's name. Its own name in quotes, before every other include."""
     first = INCLUDE.search(text)
@@ -112,6 +148,7 @@ def check_first(path, text, own):
 def main():
     root = tree.root_argument(__doc__)
     problems = []
+    between_rooms = []
     checked = 0
     for name in tree.cpp_files(root):
         path = str(name)
@@ -130,9 +167,13 @@ def main():
                 problems.append(problem)
         for match in INCLUDE.finditer(text):
             quoted, target = match.group(1) == '"', match.group(2)
+            line = tree.line_of(text, match.start())
             problem = check_own(path, target) if quoted else check_library(path, target)
             if problem:
-                problems.append(f"{path}:{tree.line_of(text, match.start())}: {problem}")
+                problems.append(f"{path}:{line}: {problem}")
+            if quoted and not path.startswith("tests/") and room(path)[0] == room(target)[0] in IN_ROOMS and room(target) != room(path):
+                between_rooms.append((path, line, target))
+    problems += check_rooms(between_rooms)
     tree.verdict("layers", problems, checked)
 
 

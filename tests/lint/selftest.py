@@ -109,6 +109,14 @@ class Lints(unittest.TestCase):
                      'job/base/text.cpp:1: "job/base/text.hpp" comes first')
         self.refused("layers", "job/base/text.cpp", "int a;\n", '"job/base/text.hpp" comes first')
         self.refused("layers", "job/fresh/a.cpp", "int a;\n", "belongs to no level")
+        one_way = {"job/agent/node/a.hpp": '#include "job/agent/kv/b.hpp"\n', "job/agent/c.hpp": '#include "job/agent/kv/b.hpp"\n'}
+        code, out = self.run_lint("layers", {**one_way, "job/agent/kv/b.hpp": "int b;\n"})
+        self.assertEqual(code, 0, out)
+        code, out = self.run_lint("layers", {**one_way, "job/agent/kv/b.hpp": '#include "job/agent/gpu/d.hpp"\n',
+                                             "job/agent/gpu/d.hpp": '#include "job/agent/node/a.hpp"\n'})
+        self.assertEqual(code, 1, out)
+        self.assertIn("d.hpp:1: job/agent/node/a.hpp closes a circle of job/agent/gpu, job/agent/kv, job/agent/node", out)
+        self.assertNotIn("job/agent/c.hpp", out)
         for text in ("// Slurm ends it", 'if (scheduler.name() == "x") {', 'if ("x" != context_.scheduler.name()) {',
                      'if (scheduler().name()\n    .starts_with("x")) {', "a = scheduler->title() == b;", "a = at.scheduler_title != b;",
                      'name = "local";', '#include "scheduler-integration/local/agent_process.hpp"',

@@ -1,8 +1,8 @@
 // The rendezvous of Horovod's ranks when Gloo connects them: the server that horovodrun would start
 // (horovod/runner/http/http_server.py), for the clients of horovod/common/gloo/http_store.cc.
 // GET, PUT and DELETE of /scope/key: 200, or 404 for what is not there yet; clients ask every 10
-// ms. Written after their sources, of 0.28; no Horovod has been run against it. Served by the agent
-// of rank 0 on the port that it holds for the master; one per generation, whose keys and
+// ms. Written after their sources, of 0.28.1, which runs against it (tests/frameworks). Served by
+// the agent of rank 0 on the port that it holds for the master; one per generation, whose keys and
 // connections go with it. Like the server it stands for it asks nobody who they are, but it looks
 // at where they come from (store_guard.hpp). One request a connection, which is closed with the
 // answer. Agent thread only. Its coroutines share the state, so the object may be destroyed at any

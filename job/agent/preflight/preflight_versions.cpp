@@ -4,6 +4,7 @@
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
+#include "job/model/spec/framework.hpp"
 
 #include <unistd.h>
 
@@ -100,32 +101,26 @@ std::vector<fs::path> package_folders(const fs::path& program) {
 
 // What training frameworks are called in pip's lists, and here. Of several of one key that a folder
 // has the first of this list counts: lightning brings pytorch_lightning, torch and jax bring NCCL.
-struct Package {
-    std::string_view name;
-    std::string_view key;
-};
-constexpr std::array<Package, 18> kPackages{{{"torch", "torch"},
-                                             {"tensorflow", "tensorflow"},
-                                             {"tensorflow_cpu", "tensorflow"},
-                                             {"jax", "jax"},
-                                             {"jaxlib", "jaxlib"},
-                                             {"paddlepaddle", "paddle"},
-                                             {"paddlepaddle_gpu", "paddle"},
-                                             {"keras", "keras"},
-                                             {"lightning", "lightning"},
-                                             {"pytorch_lightning", "lightning"},
-                                             {"accelerate", "accelerate"},
-                                             {"transformers", "transformers"},
-                                             {"deepspeed", "deepspeed"},
-                                             {"horovod", "horovod"},
-                                             {"ray", "ray"},
-                                             {"nvidia_nccl_cu12", "nccl"},
-                                             {"nvidia_nccl_cu13", "nccl"},
-                                             {"nvidia_nccl_cu11", "nccl"}}};
+const std::vector<FrameworkPackage>& known_packages() {
+    static const std::vector<FrameworkPackage> kPackages = [] {
+        std::vector<FrameworkPackage> out;
+        for (std::size_t i = 0; i < kFrameworkCount; ++i) {
+            const auto packages = traits_of(static_cast<Framework>(i)).packages;
+            out.insert(out.end(), packages.begin(), packages.end());
+        }
+        out.insert(out.end(), {{"transformers", "transformers"},
+                               {"nvidia_nccl_cu12", "nccl"},
+                               {"nvidia_nccl_cu13", "nccl"},
+                               {"nvidia_nccl_cu11", "nccl"}});
+        return out;
+    }();
+    return kPackages;
+}
 
 // "torch-2.1.0.dist-info", "torch-1.13.1.egg-info" → torch 2.1.0; the names of a package's own
 // description. Every folder is read once: it may be a file server's. The first folder counts.
 std::map<std::string, std::string> package_versions(const std::vector<fs::path>& folders) {
+    const std::vector<FrameworkPackage>& packages = known_packages();
     std::map<std::string, std::string> out;
     for (const fs::path& folder : folders) {
         std::error_code ec;
@@ -139,11 +134,11 @@ std::map<std::string, std::string> package_versions(const std::vector<fs::path>&
                 continue;
             }
             const auto package =
-                std::find_if(kPackages.begin(), kPackages.end(), [&](const Package& one) {
+                std::find_if(packages.begin(), packages.end(), [&](const FrameworkPackage& one) {
                     return one.name == std::string_view{name}.substr(0, dash);
                 });
-            if (package != kPackages.end()) {
-                std::pair found{package - kPackages.begin(), name.substr(dash + 1, end - dash - 1)};
+            if (package != packages.end()) {
+                std::pair found{package - packages.begin(), name.substr(dash + 1, end - dash - 1)};
                 const auto [known, added] = best.try_emplace(package->key, found);
                 if (!added && found < known->second) {
                     known->second = std::move(found);

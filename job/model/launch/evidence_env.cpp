@@ -1,5 +1,6 @@
 #include "job/base/digest.hpp"
 #include "job/model/launch/framework_env.hpp"
+#include "job/model/spec/framework.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -9,20 +10,6 @@ namespace {
 
 // torch's own number in newer versions; older ones have no recorder without one.
 constexpr const char* kTraceEntries = "2000";
-
-bool may_run_torch(const JobSpec& spec) {
-    switch (spec.framework) {
-        case Framework::pytorch:
-        case Framework::lightning:
-        case Framework::keras:
-        case Framework::deepspeed:
-        case Framework::accelerate:
-        case Framework::command:
-            return true;
-        default:
-            return false;
-    }
-}
 
 // By the first of its names that torch knows it by; the oldest is known to all of its versions.
 void set_unless(std::map<std::string, std::string>& out, std::initializer_list<const char*> names,
@@ -53,7 +40,7 @@ void add_evidence_defaults(std::map<std::string, std::string>& out, const JobSpe
         // NCCL's guide: 2.30 and later; without it "Multiple Ranks are using the same GPU".
         set_unless(out, {"NCCL_MULTI_RANK_GPU_ENABLE"}, "1");
     }
-    if (!may_run_torch(spec)) {
+    if (!traits_of(spec.framework).may_run_torch) {
         return;
     }
     set_unless(out, {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"}, kTraceEntries);

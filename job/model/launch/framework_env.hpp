@@ -1,18 +1,15 @@
 // What each framework reads beside the variables of torchrun: TF_CONFIG, PADDLE_*, JAX_*, … Part of
-// rank_env.cpp; framework_env.cpp says at each where it is read. Pure; any thread.
+// rank_env.cpp; the frameworks' own files (frameworks/) say at each where it is read. Pure; any
+// thread.
 #pragma once
 
 #include "job/model/launch/rank_env.hpp"
 
+#include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 
 namespace lockstep {
-
-// Variables that launchers of frameworks set for one rank or node: what is inherited of them comes
-// from the process that started the agent, and is not this rank's.
-bool is_launchers(std::string_view name);
 
 // For a rank (launch rank and task).
 void add_framework(std::map<std::string, std::string>& out, const JobSpec& spec,

@@ -2,6 +2,7 @@
 
 #include "job/base/text.hpp"
 #include "job/model/launch/framework_env.hpp"
+#include "job/model/spec/framework.hpp"
 #include "job/model/spec/gpu_view.hpp"
 
 #include <algorithm>
@@ -56,13 +57,6 @@ bool is_foreign(Launch launch, std::string_view name) {
            (launch == Launch::node && is_slurm_task(name));
 }
 
-// Their ranks meet at torch's store on MASTER_PORT and at nothing else, so the agent serves it. A
-// `command`, or another framework, may have its own server on that port.
-bool meets_at_store(Framework framework) {
-    return framework == Framework::pytorch || framework == Framework::lightning ||
-           framework == Framework::deepspeed || framework == Framework::accelerate;
-}
-
 // The variables of torchrun, local_elastic_agent.py. With USE_AGENT_STORE every rank is a client of
 // the agent's store (tcp_store.hpp), otherwise rank 0 hosts one. NODE_RANK and NNODES are not
 // torchrun's, but scripts read them.
@@ -86,7 +80,8 @@ void add_torchrun(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["ROLE_WORLD_SIZE"] = std::to_string(role.count);
     out["MASTER_ADDR"] = place.master_addr;
     out["MASTER_PORT"] = std::to_string(place.master_port);
-    out["TORCHELASTIC_USE_AGENT_STORE"] = meets_at_store(spec.framework) ? "True" : "False";
+    out["TORCHELASTIC_USE_AGENT_STORE"] =
+        traits_of(spec.framework).meets_at_store ? "True" : "False";
     out["TORCHELASTIC_RUN_ID"] = place.job_id;
     out["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.generation - 1);
     out["TORCHELASTIC_MAX_RESTARTS"] = "0";
@@ -288,11 +283,9 @@ std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& plac
         out = apptainer_words(spec, place);
     }
     out.reserve(out.size() + spec.command.size() + 4);
-    if (spec.framework == Framework::ray) {
-        // Rank 0 starts the head and then the command, the others join; by the Python that has Ray.
-        const std::string first = expand_placeholders(spec.command.front(), values);
-        const bool python = first.substr(first.rfind('/') + 1).starts_with("python");
-        out.insert(out.end(), {python ? first : "python3", "-m", "lockstep.ray", "--"});
+    if (const auto before = traits_of(spec.framework).before_command) {
+        const auto words = before(expand_placeholders(spec.command.front(), values));
+        out.insert(out.end(), words.begin(), words.end());
     }
     for (const auto& argument : spec.command) {
         out.push_back(expand_placeholders(argument, values));

@@ -2,6 +2,8 @@
 
 #include "job/base/text.hpp"
 #include "job/model/preflight/preflight_devices.hpp"
+#include "job/model/spec/framework.hpp"
+#include "job/model/state.hpp"
 
 #include <algorithm>
 #include <array>
@@ -240,12 +242,9 @@ std::string title(std::string_view key) {
 // Its ranks meet by what they are made with; of another framework in the same environment they may
 // know nothing.
 bool must_agree(const JobSpec& spec, std::string_view key) {
-    const bool jax = spec.framework == Framework::jax;
-    const bool keras = spec.framework == Framework::keras;
+    const auto must = traits_of(spec.framework).must_agree;
     return std::find(kMustAgree.begin(), kMustAgree.end(), key) != kMustAgree.end() ||
-           key == to_string(spec.framework) || (keras && key == keras_backend(spec)) ||
-           (key == "jaxlib" && (jax || (keras && keras_backend(spec) == "jax"))) ||
-           (key == "ray" && spec.framework == Framework::command);
+           (must != nullptr ? must(spec, key) : key == to_string(spec.framework));
 }
 
 void compare_version(const std::vector<PreflightNode>& nodes, const std::string& key,

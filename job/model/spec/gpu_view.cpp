@@ -1,59 +1,47 @@
 #include "job/model/spec/gpu_view.hpp"
 
 #include "job/base/text.hpp"
+#include "job/model/spec/framework.hpp"
 
 #include <algorithm>
 
 namespace lockstep {
 namespace {
 
-constexpr std::int32_t kWholeNode = -1;
-constexpr std::int32_t kEqualShare = -2;
-
-bool has_role(const JobSpec& spec, std::string_view name) {
-    return std::any_of(spec.roles.begin(), spec.roles.end(),
-                       [&](const RoleSpec& role) { return role.name == name; });
-}
-
-// GPUs the rank is to see, or one of the words above.
+// GPUs the rank is to see, or one of the words of framework.hpp.
 std::int32_t demand(const JobSpec& spec, std::int32_t rank) {
     if (spec.launch != Launch::rank) {
-        return kWholeNode;
+        return kAllGpus;
     }
     const RankRole role = spec.role_of(rank);
     if (role.gpus >= 0) {
         return role.gpus;
     }
-    const bool servers = has_role(spec, "ps");
-    if (runs_tensorflow(spec) && needs_endpoints(spec)) {
-        // Servers keep their variables on the CPU, and the chief only drives the workers then.
-        const bool none = role.name == "ps" || (role.name == "chief" && servers);
-        return none ? 0 : kEqualShare;
-    }
-    return spec.framework == Framework::paddle && role.name == "ps" ? 0 : kWholeNode;
+    const auto gpus_of = traits_of(spec.framework).gpus_of;
+    return gpus_of != nullptr ? gpus_of(spec, role) : kAllGpus;
 }
 
 // What each rank with an equal share gets: the same on every node, as TensorFlow wants it.
-// kWholeNode: every rank sees all GPUs.
+// kAllGpus: every rank sees all GPUs.
 std::int32_t equal_share(const JobSpec& spec) {
     const std::int32_t per_node = spec.ranks_per_node();
-    std::int32_t share = kWholeNode;
+    std::int32_t share = kAllGpus;
     bool alone = true;
     for (std::int32_t node = 0; node < spec.resources.nodes; ++node) {
         std::int32_t sharing = 0;
         std::int32_t taken = 0;
         for (std::int32_t local = 0; local < per_node; ++local) {
             const std::int32_t one = demand(spec, node * per_node + local);
-            sharing += one == kEqualShare ? 1 : 0;
+            sharing += one == kEqualShareOfGpus ? 1 : 0;
             taken += std::max(one, 0);
         }
         if (sharing > 0) {
             const std::int32_t here = (spec.resources.gpus_per_node - taken) / sharing;
-            share = share == kWholeNode ? here : std::min(share, here);
+            share = share == kAllGpus ? here : std::min(share, here);
             alone = alone && sharing == 1 && taken == 0;
         }
     }
-    return alone || spec.resources.gpus_per_node == 0 ? kWholeNode : share;
+    return alone || spec.resources.gpus_per_node == 0 ? kAllGpus : share;
 }
 
 }  // namespace
@@ -84,9 +72,8 @@ void check_shared_gpus(const JobSpec& spec, std::vector<FieldError>& errors) {
              "needs launch rank: with others the ranks are numbered by their launcher, "
              "and take the GPU of that number"});
     }
-    // TensorFlow and Ray hand out GPUs themselves; Lightning counts the devices that it sees.
-    if (runs_tensorflow(spec) || spec.framework == Framework::ray ||
-        spec.framework == Framework::lightning || spec.framework == Framework::mpi) {
+    const auto hands_out = traits_of(spec.framework).hands_out_gpus;
+    if (hands_out != nullptr && hands_out(spec)) {
         errors.push_back({kPointer, "framework " + std::string{to_string(spec.framework)} +
                                         " gives each rank a GPU of its own"});
     }
@@ -101,11 +88,13 @@ bool has_too_few_gpus(const JobSpec& spec) {
 
 std::optional<GpuSlice> gpu_slice(const JobSpec& spec, std::int32_t rank) {
     const std::int32_t own = demand(spec, rank);
-    const std::int32_t share = own == kWholeNode || own == 0 ? kWholeNode : equal_share(spec);
-    const auto count_of = [&](std::int32_t asked) { return asked == kEqualShare ? share : asked; };
+    const std::int32_t share = own == kAllGpus || own == 0 ? kAllGpus : equal_share(spec);
+    const auto count_of = [&](std::int32_t asked) {
+        return asked == kEqualShareOfGpus ? share : asked;
+    };
     GpuSlice out;
     out.count = count_of(own);
-    if (out.count == kWholeNode) {
+    if (out.count == kAllGpus) {
         return std::nullopt;
     }
     const std::int32_t per_node = spec.ranks_per_node();

@@ -3,6 +3,7 @@
 #include "job/base/clock.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/spec/capture.hpp"
+#include "job/model/spec/framework.hpp"
 #include "job/model/spec/notify.hpp"
 #include "job/model/spec/spec_environment.hpp"
 #include "job/model/spec/spec_fields.hpp"
@@ -14,10 +15,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::array<std::string_view, 13> kFrameworks{
-    "native",  "pytorch",   "lightning",  "keras", "tensorflow", "paddle", "jax",
-    "horovod", "deepspeed", "accelerate", "ray",   "mpi",        "command"};
 
 constexpr std::array<std::string_view, 3> kBindings{"none", "numa", "cores"};
 
@@ -189,10 +186,6 @@ void read_placement(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& er
 
 }  // namespace
 
-std::string_view to_string(Framework framework) {
-    return kFrameworks[static_cast<std::size_t>(framework)];
-}
-
 Result<JobSpec> parse_spec(const Json& json) {
     std::vector<FieldError> errors;
     JobSpec spec;
@@ -212,7 +205,7 @@ Result<JobSpec> parse_spec(const Json& json) {
 
     const std::size_t mistakes = errors.size();
     std::size_t framework = 0;
-    in.word("framework", framework, {kFrameworks.begin(), kFrameworks.end()});
+    in.word("framework", framework, framework_names());
     spec.framework = static_cast<Framework>(framework);
     if (!in.has("framework")) {
         in.error("framework", "is required");

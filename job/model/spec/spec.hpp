@@ -5,6 +5,7 @@
 
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
+#include "job/model/spec/framework_list.hpp"
 #include "job/model/spec/train_config.hpp"
 
 #include <array>
@@ -20,23 +21,6 @@ namespace lockstep {
 // The one variable of Lockstep's own that a job may set: "off" leaves the hooks out of its Python
 // (job/rank/python/hooks).
 inline constexpr std::string_view kPythonHooks = "LOCKSTEP_PYTHON_HOOKS";
-
-enum class Framework : std::uint8_t {
-    native,
-    pytorch,
-    lightning,
-    keras,
-    tensorflow,
-    paddle,
-    jax,
-    horovod,
-    deepspeed,
-    accelerate,
-    ray,
-    mpi,
-    command,
-};
-std::string_view to_string(Framework framework);
 
 // Which CPUs the ranks of a node may run on; job/agent/ranks/binding.hpp.
 enum class Binding : std::uint8_t { none, numa, cores };
@@ -262,6 +246,8 @@ bool needs_endpoints(const JobSpec& spec);
 std::string_view keras_backend(const JobSpec& spec);
 // tensorflow, or keras on it.
 bool runs_tensorflow(const JobSpec& spec);
+// "keras on jax": its framework in messages.
+std::string framework_words(const JobSpec& spec);
 
 // Replaces {rank} {local_rank} {node_rank} {num_nodes} {world_size} {master_addr} {master_port} in
 // one argument. Other braces stay as they are.

@@ -1,7 +1,7 @@
 #include "job/model/spec/spec_environment.hpp"
 
 #include "job/base/limits.hpp"
-#include "job/model/launch/framework_env.hpp"
+#include "job/model/spec/framework.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 // What is to happen after a failure: /recovery and /watch.
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec/framework.hpp"
 #include "job/model/spec/spec_fields.hpp"
 
 #include <algorithm>
@@ -70,7 +71,7 @@ void check_warm_standby(const JobSpec& spec, std::vector<FieldError>& errors) {
     };
     if (spec.launch != Launch::rank) {
         refuse("needs launch rank: of other ranks Lockstep does not start the Python");
-    } else if (spec.framework == Framework::native || spec.framework == Framework::ray) {
+    } else if (traits_of(spec.framework).own_programs) {
         refuse("is for a Python command: framework " + std::string{to_string(spec.framework)} +
                " has programs of its own");
     } else if (spec.container.runtime == ContainerRuntime::apptainer) {

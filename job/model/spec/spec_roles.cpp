@@ -1,44 +1,17 @@
-// launch and roles of a job: what each framework has. What they read: framework_env.cpp.
+// launch and roles of a job: what each framework has (framework.hpp).
 #include "job/base/limits.hpp"
+#include "job/model/spec/framework.hpp"
 #include "job/model/spec/gpu_view.hpp"
 #include "job/model/spec/spec_fields.hpp"
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <span>
 
 namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 3> kLaunches{"rank", "node", "task"};
-
-// The ways a framework's ranks can be started; the first is its default.
-struct LaunchRule {
-    Framework framework;
-    std::vector<Launch> launches;
-    const char* why;  // the others are refused
-};
-
-const LaunchRule& launch_rule(Framework framework) {
-    using enum Framework;
-    using enum Launch;
-    static const std::vector<LaunchRule> kRules{
-        {native, {rank}, "the agent starts Lockstep's own trainer"},
-        {pytorch, {rank, node, task}, ""},
-        {lightning, {rank, node, task}, ""},
-        {keras, {rank, node}, "Keras knows no MPI"},
-        {tensorflow, {rank, node}, "TensorFlow knows no MPI"},
-        {paddle, {rank, node}, "Paddle knows no MPI"},
-        {jax, {rank, task}, "one JAX process per node is launch rank with ranks_per_node 1"},
-        {horovod, {rank, task}, "Horovod's ranks are started one by one"},
-        {deepspeed, {rank, node, task}, ""},
-        {accelerate, {rank, node, task}, ""},
-        {ray, {rank}, "one rank a node starts Ray there, and Ray all the rest"},
-        {mpi, {task}, "only srun can give a rank its PMI"},
-        {command, {rank, node, task}, ""},
-    };
-    return kRules[static_cast<std::size_t>(framework)];
-}
 
 template <class List>
 std::string words_of(const List& list) {
@@ -50,33 +23,11 @@ std::string words_of(const List& list) {
     return out;
 }
 
-// The native trainer with parameter servers.
-bool has_native_servers(const JobSpec& spec) {
-    return spec.train && spec.train->strategy == TrainStrategy::parameter_server;
-}
-constexpr std::string_view kServersNeeded =
-    "strategy parameter_server needs a role ps and a role worker, the servers and those who train";
-
 // Empty: any name.
-std::vector<std::string_view> role_names(const JobSpec& spec) {
-    if (spec.framework == Framework::command) {
-        return {};
-    }
-    if (runs_tensorflow(spec)) {
-        return {"chief", "worker", "ps", "evaluator"};
-    }
-    if (spec.framework == Framework::paddle || has_native_servers(spec)) {
-        return {"worker", "ps"};
-    }
-    return {"worker"};
-}
-
-std::string framework_words(const JobSpec& spec) {
-    std::string out{to_string(spec.framework)};
-    if (spec.framework == Framework::keras) {
-        out += " on " + std::string{keras_backend(spec)};
-    }
-    return out;
+std::span<const std::string_view> role_names(const JobSpec& spec) {
+    static constexpr std::array<std::string_view, 1> kWorkers{"worker"};
+    const auto roles = traits_of(spec.framework).roles;
+    return roles != nullptr ? roles(spec) : kWorkers;
 }
 
 // ^[a-z][a-z0-9_-]{0,31}$
@@ -94,14 +45,10 @@ const RoleSpec* find(const std::vector<RoleSpec>& roles, std::string_view name) 
     return found == roles.end() ? nullptr : &*found;
 }
 
-// Servers never end by themselves, nor an evaluator; with servers, TensorFlow's workers serve too
-// and the chief drives them.
+// Servers never end by themselves, nor an evaluator.
 bool ends_job_by_default(const JobSpec& spec, const RoleSpec& role) {
-    if (role.name == "ps" || role.name == "evaluator") {
-        return false;
-    }
-    const bool driven = runs_tensorflow(spec) && find(spec.roles, "ps") != nullptr;
-    return !driven || role.name == "chief";
+    const auto ends = traits_of(spec.framework).ends_job;
+    return ends != nullptr ? ends(spec, role) : role.name != "ps" && role.name != "evaluator";
 }
 
 struct RolesReader {
@@ -163,45 +110,8 @@ struct RolesReader {
                                             std::to_string(resources.ranks_per_node) +
                                             " ranks = " + std::to_string(resources.world_size())});
         }
-        if (!runs_tensorflow(spec)) {
-            if (spec.framework == Framework::paddle && find(spec.roles, "worker") == nullptr) {
-                errors.push_back({"/roles", "paddle needs at least one worker"});
-            }
-            if (has_native_servers(spec) &&
-                (find(spec.roles, "worker") == nullptr || find(spec.roles, "ps") == nullptr)) {
-                errors.push_back({"/roles", std::string{kServersNeeded}});
-            }
-            check_clip();
-            return;
-        }
-        for (std::size_t i = 0; i < spec.roles.size(); ++i) {
-            const RoleSpec& role = spec.roles[i];
-            if ((role.name == "chief" || role.name == "evaluator") && role.count != 1) {
-                error(i, "/count", "TensorFlow has one " + role.name);
-            }
-        }
-        const bool chief = find(spec.roles, "chief") != nullptr;
-        const bool worker = find(spec.roles, "worker") != nullptr;
-        if (find(spec.roles, "ps") != nullptr && (!chief || !worker)) {
-            errors.push_back(
-                {"/roles", "parameter servers of TensorFlow need a chief and a worker"});
-        } else if (!chief && !worker) {
-            errors.push_back({"/roles", "TensorFlow needs a chief or a worker"});
-        }
-    }
-
-    // Each of several servers has a part of the gradient, and none of them its norm.
-    void check_clip() {
-        const RoleSpec* servers = find(spec.roles, "ps");
-        const std::optional<TrainConfig>& train = spec.train;
-        if (!train || servers == nullptr || servers->count == 1) {
-            return;
-        }
-        if (train->strategy == TrainStrategy::parameter_server &&
-            train->update == TrainUpdate::sync && train->gradient_clip > 0.0) {
-            errors.push_back({"/train/gradient_clip",
-                              "with update sync needs one server: none of several knows the norm "
-                              "of the whole gradient"});
+        if (const auto check = traits_of(spec.framework).check_roles) {
+            check(spec, errors);
         }
     }
 
@@ -219,8 +129,8 @@ struct RolesReader {
 
     // A mask for each rank is wrong where a rank takes the GPU of its local number.
     void check_gpus() {
-        const bool masks = runs_tensorflow(spec) || spec.framework == Framework::paddle ||
-                           spec.framework == Framework::command;
+        const auto masking = traits_of(spec.framework).masks_gpus;
+        const bool masks = masking != nullptr && masking(spec);
         const std::int32_t per_node = spec.resources.ranks_per_node;
         for (std::size_t i = 0; i < spec.roles.size(); ++i) {
             if (spec.roles[i].gpus >= 0 && !masks) {
@@ -253,19 +163,14 @@ void check_sizes(JobSpec& spec, std::vector<FieldError>& errors) {
                                             "of every other, so at most " +
                                             std::to_string(limits::kEndpoints)});
     }
-    if (spec.framework == Framework::ray && spec.resources.ranks_per_node > 1) {
-        errors.push_back({"/resources/ranks_per_node",
-                          "framework ray has one rank a node: Ray itself uses all of it"});
-    }
     if (has_too_few_gpus(spec)) {
         errors.push_back({"/resources/gpus_per_node",
                           std::to_string(spec.resources.gpus_per_node) +
                               " GPUs: each of a node's TensorFlow workers needs some of its own"});
     }
     check_shared_gpus(spec, errors);
-    if (spec.launch == Launch::node && runs_tensorflow(spec) && spec.resources.nodes > 1) {
-        errors.push_back({"/launch", "with launch node " + framework_words(spec) +
-                                         " is one process on one node: use launch rank"});
+    if (const auto check = traits_of(spec.framework).check) {
+        check(spec, errors);
     }
 }
 
@@ -293,16 +198,16 @@ bool needs_endpoints(const JobSpec& spec) {
     if (spec.launch != Launch::rank) {
         return false;
     }
-    switch (spec.framework) {
-        case Framework::tensorflow:
-            return spec.world_size() > 1 || !spec.roles.empty();
-        case Framework::keras:
-            return (spec.world_size() > 1 || !spec.roles.empty()) && keras_backend(spec) != "torch";
-        case Framework::paddle:
-            return true;
-        default:
-            return spec.framework == Framework::command && !spec.roles.empty();
+    const auto needs = traits_of(spec.framework).needs_endpoints;
+    return needs != nullptr && needs(spec);
+}
+
+std::string framework_words(const JobSpec& spec) {
+    std::string out{to_string(spec.framework)};
+    if (const auto variant = traits_of(spec.framework).variant) {
+        out += " on " + std::string{variant(spec)};
     }
+    return out;
 }
 
 RankRole JobSpec::role_of(std::int32_t rank) const {
@@ -320,7 +225,7 @@ RankRole JobSpec::role_of(std::int32_t rank) const {
 }
 
 void read_launch(ObjectReader& in, JobSpec& spec) {
-    const LaunchRule& rule = launch_rule(spec.framework);
+    const FrameworkTraits& rule = traits_of(spec.framework);
     std::size_t launch = static_cast<std::size_t>(rule.launches.front());
     const std::size_t before = launch;
     in.word("launch", launch, {kLaunches.begin(), kLaunches.end()});
@@ -332,7 +237,7 @@ void read_launch(ObjectReader& in, JobSpec& spec) {
             words.push_back(to_string(one));
         }
         in.error("launch", "framework " + std::string{to_string(spec.framework)} + " has only " +
-                               words_of(words) + ": " + rule.why);
+                               words_of(words) + ": " + std::string{rule.no_other_launch});
         spec.launch = static_cast<Launch>(before);
     }
 }
@@ -375,9 +280,6 @@ void read_roles(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
     const std::size_t faults = errors.size();
     read_role_list(in, spec, errors);
     if (errors.size() == faults) {
-        if (has_native_servers(spec) && spec.roles.empty()) {
-            errors.push_back({"/roles", std::string{kServersNeeded}});
-        }
         check_sizes(spec, errors);
     }
 }

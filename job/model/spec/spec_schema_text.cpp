@@ -1,6 +1,9 @@
 // The job specification, field by field. Numbers and words repeat what the parser enforces;
 // spec_schema_test.cpp compares the two.
+#include "job/model/spec/framework_list.hpp"
 #include "job/model/spec/spec_schema.hpp"
+
+#include <string>
 
 namespace lockstep {
 namespace {
@@ -13,8 +16,7 @@ constexpr std::string_view kSpecSchemas = R"json(
     "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
       "description": "Human-readable name of the job; need not be unique. Slurm's job name begins with it.",
       "examples": ["mnist-ddp"]},
-    "framework": {"type": "string", "enum": ["native", "pytorch", "lightning", "keras",
-      "tensorflow", "paddle", "jax", "horovod", "deepspeed", "accelerate", "ray", "mpi", "command"],
+    "framework": {"type": "string", "enum": [@frameworks@],
       "description": "Decides which rendezvous variables the ranks get. native: Lockstep's own trainer runs, configured by train. ray: a Ray cluster of one rank a node; the command runs beside its head, on rank 0, with RAY_ADDRESS. command: any program, with LOCKSTEP_* and torchrun's variables."},
     "train": {"$ref": "#/components/schemas/TrainConfig"},
     "command": {"type": "array", "items": {"type": "string", "maxLength": 131072}, "maxItems": 4096,
@@ -275,7 +277,16 @@ constexpr std::string_view kSpecSchemas = R"json(
 }  // namespace
 
 std::string_view spec_schema_text() {
-    return kSpecSchemas;
+    static const std::string kText = [] {
+        constexpr std::string_view kPlace = "@frameworks@";
+        std::string out{kSpecSchemas};
+        std::string names;
+        for (const std::string_view name : framework_names()) {
+            names += (names.empty() ? "\"" : ", \"") + std::string{name} + '"';
+        }
+        return out.replace(out.find(kPlace), kPlace.size(), names);
+    }();
+    return kText;
 }
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
-#include "job/model/launch/framework_env.hpp"
+#include "job/model/spec/framework.hpp"
 #include "job/model/spec/spec_environment.hpp"
 
 #include <algorithm>

@@ -1,0 +1,52 @@
+#include "job/model/launch/frameworks/frameworks.hpp"
+
+namespace lockstep::frameworks {
+namespace {
+
+// runner/gloo_run.py, common/gloo/gloo_context.cc. The rendezvous is HTTP, served by the agent of
+// node 0 at the master's port (horovod_rendezvous.hpp).
+void add_horovod(Variables& out, const JobSpec& spec, const RankPlace& place) {
+    out["HOROVOD_RANK"] = std::to_string(place.rank);
+    out["HOROVOD_SIZE"] = std::to_string(place.world_size);
+    out["HOROVOD_LOCAL_RANK"] = std::to_string(place.local_rank);
+    out["HOROVOD_LOCAL_SIZE"] = std::to_string(place.local_world_size);
+    out["HOROVOD_CROSS_RANK"] = std::to_string(place.node_rank);
+    out["HOROVOD_CROSS_SIZE"] = std::to_string(place.nodes);
+    const auto node = static_cast<std::size_t>(place.node_rank);
+    out["HOROVOD_HOSTNAME"] = node < place.hosts.size() ? place.hosts[node] : place.address;
+    if (spec.launch == Launch::rank) {  // with launch task it finds its peers by MPI
+        out["HOROVOD_CONTROLLER"] = "gloo";
+        out["HOROVOD_CPU_OPERATIONS"] = "gloo";
+        out["HOROVOD_GLOO_RENDEZVOUS_ADDR"] = place.master_addr;
+        out["HOROVOD_GLOO_RENDEZVOUS_PORT"] = std::to_string(place.master_port);
+        if (const auto name = out.find("GLOO_SOCKET_IFNAME"); name != out.end()) {
+            out["HOROVOD_GLOO_IFACE"] = name->second;
+        }
+    }
+}
+
+constexpr std::array<std::string_view, 10> kHorovodVariables{"HOROVOD_RANK",
+                                                             "HOROVOD_SIZE",
+                                                             "HOROVOD_LOCAL_RANK",
+                                                             "HOROVOD_LOCAL_SIZE",
+                                                             "HOROVOD_CROSS_RANK",
+                                                             "HOROVOD_CROSS_SIZE",
+                                                             "HOROVOD_HOSTNAME",
+                                                             "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+                                                             "HOROVOD_GLOO_RENDEZVOUS_PORT",
+                                                             "HOROVOD_CONTROLLER"};
+constexpr std::array<FrameworkPackage, 1> kHorovodPackages{{{"horovod", "horovod"}}};
+constexpr std::array<FrameworkImport, 1> kHorovodImports{{{"horovod", 20}}};
+
+}  // namespace
+
+constinit const FrameworkTraits horovod{
+    .launches = kRankOrTask,
+    .no_other_launch = "Horovod's ranks are started one by one",
+    .add_rank = add_horovod,
+    .variables = kHorovodVariables,
+    .packages = kHorovodPackages,
+    .imports = kHorovodImports,
+};
+
+}  // namespace lockstep::frameworks

@@ -1,0 +1,16 @@
+#include "job/model/launch/frameworks/frameworks.hpp"
+
+namespace lockstep::frameworks {
+namespace {
+
+constexpr std::array kTaskAlone{Launch::task};
+
+}  // namespace
+
+constinit const FrameworkTraits mpi{
+    .launches = kTaskAlone,
+    .no_other_launch = "only srun can give a rank its PMI",
+    .hands_out_gpus = always,
+};
+
+}  // namespace lockstep::frameworks
