@@ -4,7 +4,8 @@ an exception, does it go on after a rank is killed.
 
 A test says what it saw with self.saw(); tests/frameworks/run makes the table of it. With LOCKSTEP_FRAMEWORKS_SLURM=1
 those marked with @on_slurm, the framework's main ways, are asked on a real Slurm of two hosts (tests/slurm) instead of
-the local scheduler: what would be two ranks on one node is one on each there.
+the local scheduler: what would be two ranks on one node is one on each there. With LOCKSTEP_FRAMEWORKS_FEW=1, as
+`tests/run` has it, those marked with @in_every_run are asked and no other.
 """
 
 import atexit
@@ -25,6 +26,7 @@ ENVIRONMENTS = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", harness.SOURCE
 MEASURED = {"LOCKSTEP_PYTHON_HOOKS": "measure"}
 SECONDS = 300  # for a job; most take 10 to 30 of them on two cores
 SLURM = os.environ.get("LOCKSTEP_FRAMEWORKS_SLURM") == "1"
+FEW = os.environ.get("LOCKSTEP_FRAMEWORKS_FEW") == "1"
 HOSTS = 2
 
 
@@ -32,6 +34,17 @@ def on_slurm(test):
     """Marks one of a framework's main ways: it is asked on a real Slurm as well."""
     test.on_slurm = True
     return test
+
+
+def in_every_run(test):
+    """Marks the few of a framework that `tests/run` has time for."""
+    test.in_every_run = True
+    return test
+
+
+def is_installed(name):
+    """Whole, not what an installation left that was ended."""
+    return (ENVIRONMENTS / name / "installed.txt").exists()
 
 
 def start_cluster():
@@ -57,7 +70,7 @@ class Framework(harness.TestCase):
         return ENVIRONMENTS / cls.ENVIRONMENT / "bin" / "python"
 
     def setUp(self):
-        if not self.python().exists():
+        if not is_installed(self.ENVIRONMENT):
             self.skipTest(f"{self.ENVIRONMENT} is not installed: deploy/install-frameworks {self.ENVIRONMENT}")
         if not SLURM:
             super().setUp()
@@ -197,21 +210,36 @@ class Framework(harness.TestCase):
         return job
 
 
-class OnSlurm(unittest.TestLoader):
-    """Only what is marked; a test that is named is run in any case."""
+class Marked(unittest.TestLoader):
+    """Only what has this mark; a test that is named is run in any case."""
+
+    def __init__(self, mark):
+        super().__init__()
+        self.mark = mark
+        self.left_out = 0
 
     def getTestCaseNames(self, testCaseClass):
-        return [name for name in super().getTestCaseNames(testCaseClass)
-                if hasattr(getattr(testCaseClass, name), "on_slurm")]
+        names = super().getTestCaseNames(testCaseClass)
+        marked = [name for name in names if hasattr(getattr(testCaseClass, name), self.mark)]
+        self.left_out += len(names) - len(marked)
+        return marked
 
 
 def main():
     """77, which ctest shows as skipped, where none of the file's environments is installed."""
     wanted = {one.ENVIRONMENT: one for one in vars(sys.modules["__main__"]).values()
               if isinstance(one, type) and issubclass(one, Framework) and one.ENVIRONMENT}
-    missing = [name for name, one in wanted.items() if not one.python().exists()]
+    missing = [name for name in wanted if not is_installed(name)]
     if missing:
         print(f"SKIPPED: not installed (deploy/install-frameworks {' '.join(missing)})", file=sys.stderr)
     if len(missing) == len(wanted):
         sys.exit(77)
-    unittest.main(verbosity=2, testLoader=OnSlurm() if SLURM else unittest.defaultTestLoader)
+    if not SLURM and not FEW:
+        unittest.main(verbosity=2)
+    loader = Marked("on_slurm" if SLURM else "in_every_run")
+    try:
+        unittest.main(verbosity=2, testLoader=loader)
+    finally:
+        name = pathlib.Path(sys.argv[0]).stem.removeprefix("test_")
+        if loader.left_out and not SLURM:
+            print(f"{loader.left_out} more: tests/frameworks/run {name}", file=sys.stderr)

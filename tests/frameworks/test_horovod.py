@@ -6,6 +6,7 @@ import frameworks
 class Horovod(frameworks.Framework):
     ENVIRONMENT = "horovod"
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_four_ranks_on_two_nodes(self):
         job = self.trains("horovod", "horovod_loop.py", nodes=2)

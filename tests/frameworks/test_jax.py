@@ -6,6 +6,7 @@ import frameworks
 class Jax(frameworks.Framework):
     ENVIRONMENT = "jax"
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_four_processes_are_one_mesh(self):
         job = self.trains("jax", "jax_dp.py", nodes=2)
@@ -14,6 +15,7 @@ class Jax(frameworks.Framework):
         self.assertEqual(len({str([p[3] for p in points]) for points in losses.values()}), 1, "one loss for all")
         self.saw("jax", "multi-process, one mesh", "2 × 2 ranks; 20 losses of each")
 
+    @frameworks.in_every_run
     def test_nothing_but_lockstep_run(self):
         self.assert_run("jax_dp.py", [0, 1])
         self.assert_run("keras_jax.py", [0, 1])
@@ -23,6 +25,7 @@ class Jax(frameworks.Framework):
         self.assert_stuck("jax", "jax_dp.py")
         self.saw("jax", "hang of a rank", "named, with file and line")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_the_exception_of_a_process_that_waits_for_its_peers_at_exit(self):
         # jax.distributed shuts down in an exit function that waits five minutes for the other processes, which
@@ -31,6 +34,7 @@ class Jax(frameworks.Framework):
         self.assertIn("matmul: Input operand 1 has a mismatch", cause["message"])
         self.saw("jax", "exception of one process", "named; ended 30 s after it, jax itself waits 300 s")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_a_killed_process(self):
         state = self.root / "weights.npz"
@@ -38,6 +42,7 @@ class Jax(frameworks.Framework):
         self.assertIn("resumes after step", self.daemon.rank_log(job, 1))
         self.saw("jax", "kill of a process", "generation 2 resumes from the script's file")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_keras_on_jax(self):
         job = self.trains("keras", "keras_jax.py", environment={"KERAS_BACKEND": "jax"})

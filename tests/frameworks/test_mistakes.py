@@ -19,6 +19,7 @@ class Mistakes(frameworks.Framework):
 class Torch(Mistakes):
     ENVIRONMENT = "torch"
 
+    @frameworks.in_every_run
     def test_init_twice(self):
         said = self.message("pytorch", "mistakes.py", "torch-twice")
         self.assertIn("initialize the default process group twice", said)
@@ -80,6 +81,7 @@ class TensorFlow(Mistakes):
 class Jax(Mistakes):
     ENVIRONMENT = "jax"
 
+    @frameworks.in_every_run
     def test_init_twice(self):
         said = self.message("jax", "mistakes.py", "jax-twice")
         self.assertIn("only be called once", said)

@@ -6,6 +6,7 @@ import frameworks
 class Paddle(frameworks.Framework):
     ENVIRONMENT = "paddle"
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_ranks(self):
         job = self.trains("paddle", "paddle_mnist.py", nodes=2)
@@ -47,11 +48,13 @@ class Paddle(frameworks.Framework):
         self.assert_stuck("paddle", "paddle_mnist.py")
         self.saw("paddlepaddle", "hang of a rank", "named, with file and line")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("paddle", "paddle_mnist.py", "--bad-data", 1, text="label value")
         self.saw("paddlepaddle", "exception of a rank", "named")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_a_killed_rank(self):
         state = self.root / "mnist.pdparams"

@@ -23,6 +23,7 @@ sys.exit(lockstep.ray.main(["train.py"]))
 class Ray(frameworks.Framework):
     ENVIRONMENT = "ray"
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_head_and_worker(self):
         job = self.trains("ray", "ray_actors.py", nodes=2, ranks=1)
@@ -74,6 +75,7 @@ class Ray(frameworks.Framework):
         self.assertRegex(cause["message"], r"within 5 s: rank 1 \(\S+\)")
         self.saw("ray", "a node that does not join", "named: its rank and host")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_the_exception_of_an_actor(self):
         cause = self.assert_culprit("ray", "ray_actors.py", "--bad-data", 1, nodes=2, ranks=1, rank=0,
@@ -81,6 +83,7 @@ class Ray(frameworks.Framework):
         self.assertIn("image 17 of worker 1 is broken", cause["exception"]["traceback"])
         self.saw("ray", "exception of an actor", "the driver's rank, with the actor's words")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_a_killed_node(self):
         job = self.assert_goes_on("ray", "ray_actors.py", "--steps", 60, nodes=2, ranks=1, after=2)

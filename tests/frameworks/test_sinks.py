@@ -68,6 +68,7 @@ class Sinks(frameworks.Framework):
             return [len(points) for points in runs.values()] == [count]
         harness.wait_until(is_live, 120, f"TensorBoard shows the {count} losses of a job that runs")
 
+    @frameworks.in_every_run
     def test_all_three(self):
         job = self.submit("command", "with_sinks.py", self.root)
         losses = [[step, 10.0 / step] for step in range(1, 21)]

@@ -8,6 +8,7 @@ SERVERS = [{"name": "chief", "count": 1}, {"name": "ps", "count": 1}, {"name": "
 class TensorFlow(frameworks.Framework):
     ENVIRONMENT = "tensorflow"
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_workers_with_a_loop_of_their_own(self):
         job = self.trains("tensorflow", "tf_loop.py", nodes=2, ranks=1)
@@ -48,11 +49,13 @@ class TensorFlow(frameworks.Framework):
         self.assert_stuck("tensorflow", "tf_loop.py")
         self.saw("tensorflow-cpu", "hang of a rank", "named, with file and line")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_the_exception_of_a_worker(self):
         self.assert_culprit("tensorflow", "tf_loop.py", "--bad-data", 1, text="image 17 of worker 1")
         self.saw("tensorflow-cpu", "exception of a worker", "named")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_a_killed_worker(self):
         folder = self.root / "state"

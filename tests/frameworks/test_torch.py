@@ -16,6 +16,7 @@ class Torch(frameworks.Framework):
     ENVIRONMENT = "torch"
 
     @unittest.skipUnless(SERVER.exists(), f"no {SERVER}")
+    @frameworks.in_every_run
     def test_its_own_store_clients_at_our_store(self):
         with subprocess.Popen([SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
             port = server.stdout.readline().strip()
@@ -26,6 +27,7 @@ class Torch(frameworks.Framework):
         self.assertRegex(said, r"queries \d{3,} refused 0")
         self.saw("torch", "TCPStore clients (libuv) at the agent's store", "every operation, 64 clients at once")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_ddp(self):
         job = self.trains("pytorch", "torch_ddp.py", nodes=2)
@@ -34,10 +36,12 @@ class Torch(frameworks.Framework):
         self.assertEqual(len(checksums), 1)
         self.saw("torch", "DDP (gloo), the agent's store", "2 × 2 ranks; every loss of each; equal weights")
 
+    @frameworks.in_every_run
     def test_nothing_but_lockstep_run(self):
         self.assert_run("torch_ddp.py", [0, 1])
         self.saw("torch", "lockstep run -n 2 -- python", "the framework is guessed; every loss of each")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_a_rank_that_is_stuck(self):
         self.assert_stuck("pytorch", "torch_ddp.py")
@@ -50,11 +54,13 @@ class Torch(frameworks.Framework):
         self.assert_losses(job, range(4), 12)
         self.saw("torch", "torchrun, launch node", "2 × 2 ranks; every loss of each")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("pytorch", "torch_ddp.py", "--bad-data", 1, text="is out of bounds")
         self.saw("torch", "exception of a rank", "named")
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_a_killed_rank(self):
         state = self.root / "state.pt"
@@ -81,6 +87,7 @@ class Lightning(frameworks.Framework):
         shape = self.shape(1, 2)
         return "--nodes", shape["nodes"], "--devices", shape["ranks_per_node"]
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_ddp_on_two_nodes(self):
         job = self.trains("lightning", "lightning_tips.py", nodes=2)
@@ -129,6 +136,7 @@ class Lightning(frameworks.Framework):
 class Accelerate(frameworks.Framework):
     ENVIRONMENT = "torch"
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_ranks(self):
         job = self.trains("accelerate", "accelerate_loop.py", nodes=2)
@@ -164,6 +172,7 @@ class Trainer(frameworks.Framework):
     """Hugging Face's."""
     ENVIRONMENT = "torch"
 
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_ranks(self):
         job = self.trains("pytorch", "hf_trainer.py", "--folder", self.root / "trainer")
@@ -241,6 +250,7 @@ class DeepSpeed(frameworks.Framework):
 class Keras(frameworks.Framework):
     ENVIRONMENT = "torch"
 
+    @frameworks.in_every_run
     def test_the_guide(self):
         job = self.trains("keras", "keras_torch_guide.py", 2, launch="node", environment={"KERAS_BACKEND": "torch"})
         self.assert_losses(job, range(2))
