@@ -1,10 +1,7 @@
-// size: one input at a time: the loop, what it appends, what it does then, and what others see of
-// it
 #include "daemon/control/actor/job_actor.hpp"
 
+#include "daemon/control/actor/input_answers.hpp"
 #include "job/async/sleep.hpp"
-#include "job/base/check.hpp"
-#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
@@ -20,36 +17,6 @@ constexpr auto kTick = std::chrono::seconds{1};
 constexpr int kGatherTimes = 6;
 constexpr auto kGatherLeast = std::chrono::microseconds{1'000};
 constexpr auto kGatherMost = std::chrono::microseconds{100'000};
-// How soon the nodes of a large job are looked at again for who is not heard any more.
-constexpr auto kLookAtNodes = std::chrono::milliseconds{100};
-constexpr std::int32_t kLargeJob = 512;
-
-// Adds what passes while it lives.
-class RoundTime {
-  public:
-    explicit RoundTime(std::chrono::microseconds& sum) : sum_(sum) {}
-    ~RoundTime() {
-        sum_ += std::chrono::duration_cast<std::chrono::microseconds>(
-            std::chrono::steady_clock::now() - began_);
-    }
-    RoundTime(const RoundTime&) = delete;
-    RoundTime& operator=(const RoundTime&) = delete;
-
-  private:
-    std::chrono::microseconds& sum_;
-    std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-};
-
-AgentLink& link_of(const AgentPtr& agent) {
-    return static_cast<AgentLink&>(*agent);  // a job has no other agents here
-}
-
-bool begins_generation(const std::vector<Event>& events) {
-    return std::any_of(events.begin(), events.end(), [](const Event& one) {
-        return std::holds_alternative<event::GenerationStarted>(one.data);
-    });
-}
-
 }  // namespace
 
 JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
@@ -60,10 +27,12 @@ JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
                [this](std::int32_t attempt, const std::string& allocation) {
                    return context_.scheduler.may_claim(this->job().id, attempt, allocation);
                }),
+      effects_(context_, machine_, inputs_, finished_),
+      face_(context_, machine_),
+      placement_(context_, machine_, *this, this->job().state == JobState::held),
+      append_(*this, *this, {context_, hooks_, machine_, effects_, face_, placement_}),
       wake_(context.io),
-      retry_(context.io) {
-    aside_ = this->job().state == JobState::held;
-}
+      retry_(context.io) {}
 
 void JobActor::start() {
     if (!started_) {
@@ -81,36 +50,9 @@ void JobActor::stop() {
     retry_.cancel();
 }
 
-namespace {
-
-// Of a command that will not be taken up.
-void answer(const JobInput& input, const Status& status) {
-    std::visit(
-        [&](const auto& one) {
-            if constexpr (requires { one.done(status); }) {
-                one.done(status);
-            }
-        },
-        input);
-}
-
-}  // namespace
-
 void JobActor::post(JobInput input) {
     if (finished_) {
-        // Late news of a job that is over: the agent is told that it was heard, so that it can
-        // leave.
-        if (auto* agent = std::get_if<AgentInput>(&input)) {
-            // One that was away when the job ended delivers what it still has, and goes.
-            perform(JobMachine::acknowledge_late(*agent, "the job is over"));
-        } else if (auto* gone = std::get_if<AgentGoneInput>(&input)) {
-            std::erase_if(machine_.run().links,
-                          [&](const auto& entry) { return entry.second == gone->link; });
-        } else if (auto* cancel = std::get_if<CancelInput>(&input)) {
-            cancel->done({});
-        } else {
-            answer(input, fail(Errc::conflict, "the job is over"));
-        }
+        take_late(std::move(input));
         return;
     }
     if (stopping_) {
@@ -120,6 +62,21 @@ void JobActor::post(JobInput input) {
     inputs_.push_back(std::move(input));
     start();
     wake_.cancel();
+}
+
+// Late news of a job that is over: the agent is told that it was heard, so that it can leave.
+void JobActor::take_late(JobInput input) {
+    if (auto* agent = std::get_if<AgentInput>(&input)) {
+        // One that was away when the job ended delivers what it still has, and goes.
+        perform(JobMachine::acknowledge_late(*agent, "the job is over"));
+    } else if (auto* gone = std::get_if<AgentGoneInput>(&input)) {
+        std::erase_if(machine_.run().links,
+                      [&](const auto& entry) { return entry.second == gone->link; });
+    } else if (auto* cancel = std::get_if<CancelInput>(&input)) {
+        cancel->done({});
+    } else {
+        answer(input, fail(Errc::conflict, "the job is over"));
+    }
 }
 
 void JobActor::close_agents(const std::string& why) {
@@ -137,20 +94,10 @@ bool JobActor::large() const {
     return job().spec.resources.allocated_nodes() > kLargeJob;
 }
 
-// Nobody's silence is told within less. A look that was too soon is made up for once it is due.
-bool JobActor::nodes_are_due() {
-    const auto now = context_.clock.steady();
-    look_skipped_ = large() && nodes_looked_ && now - *nodes_looked_ < kLookAtNodes;
-    if (!look_skipped_) {
-        nodes_looked_ = now;
-    }
-    return !look_skipped_;
-}
-
 Task<void> JobActor::wait_for_input() {
     if (inputs_.empty() && !stopping_) {
         // The timer's own clock, not the job's: it is about how late the timer is.
-        const bool skipped = std::exchange(look_skipped_, false);
+        const bool skipped = placement_.take_skipped_look();
         const auto pause = skipped ? kLookAtNodes : std::chrono::milliseconds{kTick};
         const auto until = std::chrono::steady_clock::now() + pause;
         co_await sleep_on(wake_, pause);
@@ -191,174 +138,18 @@ Surroundings JobActor::now() const {
     return out;
 }
 
-void JobActor::prepare(Draft& draft) {
-    for (const auto& [promise, event] : draft.broken) {
-        report_broken(promise, event);
-    }
-    draft.broken.clear();
-    perform(std::move(draft.at_once));
-}
-
-void JobActor::perform(Effects effects) {
-    for (Effect& effect : effects.take()) {
-        std::visit([this](auto& one) { perform(one); }, effect);
-    }
-}
-
-void JobActor::perform(effect::Send& one) {
-    link_of(one.to).send(one.message);
-}
-
-void JobActor::perform(effect::SendShared& one) {
-    link_of(one.to).send_encoded(std::move(one.text));
-}
-
-void JobActor::perform(effect::Greet& one) {
-    link_of(one.to).send_text(welcome(*one.to));
-}
-
-void JobActor::perform(effect::Close& one) {
-    link_of(one.link).close(std::move(one.reason));
-}
-
-void JobActor::perform(effect::Acknowledge& one) {
-    link_of(one.to).acknowledge_event(one.event);
-}
-
-void JobActor::perform(effect::Answer& one) {
-    one.done(one.status);
-}
-
-void JobActor::perform(effect::Claimed& one) {
-    context_.scheduler.claimed(job().id, one.attempt, one.allocation);
-}
-
-void JobActor::perform(effect::ExpectEnd& one) {
-    context_.scheduler.expect_end(job().id, one.attempt);
-}
-
-void JobActor::perform(effect::AttemptOver& one) {
-    context_.scheduler.over(job().id, one.attempt);
-}
-
-void JobActor::perform(effect::LookAgain&) {
-    inputs_.emplace_back(LookInput{});
-}
-
-void JobActor::perform(effect::HearAgain& one) {
-    inputs_.emplace_front(std::move(one.input));
-}
-
-void JobActor::report_broken(Invariant invariant, const Event& event) {
-    const auto index = static_cast<std::size_t>(invariant);
-    if (!std::exchange(broken_reported_[index], true)) {
-        context_.metrics.invariant_broken(index);
-        log::error("a step was not taken: it would break a promise",
-                   {{"job", job().id.value},
-                    {"invariant", kInvariantNames[index]},
-                    {"event", to_string(event.kind())},
-                    {"data", encode_event_data(event.data)}});
-    }
-}
-
-// Appends the draft's events and makes it the job. False: the disk is full, its commands have been
-// answered, and it is of no more use.
-Task<bool> JobActor::commit(Draft& draft) {
-    prepare(draft);
-    NodeNotes later;
-    OwedNotices owed;
-    if (!draft.events.empty()) {
-        Append append;
-        {
-            const RoundTime time{round_};
-            for (Event& event : draft.events) {
-                event.seq = context_.store.next_seq();
-            }
-            draft.own().last_seq = draft.events.back().seq;
-            append.events = draft.events;
-            append.row = row(draft.job());
-            append.notes = vouched_notes(draft, later);
-            owed = hooks_.notices_of(draft.job(), draft.events);
-            append.notices = owed.rows;
-        }
-        const Status stored = co_await context_.store.append(std::move(append));
-        if (!stored) {
-            log::error("cannot store what happened to a job",
-                       {{"job", job().id.value}, {"what", stored.error().message}});
-            for (const auto& answer : draft.answers) {
-                answer(stored);
-            }
-            machine_.not_stored(draft);
-            co_return false;
-        }
-    }
-    settle(draft, std::move(later), std::move(owed));
-    co_return true;
-}
-
-// Its events are durable: tells and does what follows.
-void JobActor::settle(Draft& draft, NodeNotes later, OwedNotices owed) {
-    const bool was_waiting = job().attempt() == nullptr || job().attempt()->placed_at == 0;
-    if (begins_generation(draft.events)) {
-        if (auto* known = context_.series.at(job().id.value)) {
-            known->have_ranks(static_cast<std::size_t>(draft.job().world_size()));
-        }
-    }
-    Effects effects = machine_.stored(draft, now());
-    if (!draft.events.empty()) {
-        witness_.keep(std::move(later));
-        view_.reset();
-        if (was_waiting && job().attempt() != nullptr && job().attempt()->placed_at != 0) {
-            set_pending_reason("");  // of the queue, whoever told that it is over
-            set_aside(false);
-        }
-        hooks_.on_events(*this, draft.events);
-        hooks_.on_notices(std::move(owed));
-    }
-    for (const auto& [link, event] : draft.heard) {
-        link_of(link).heard(event);
-    }
-    for (const auto& [link, event] : draft.heard) {
-        link_of(link).acknowledge();
-    }
-    perform(std::move(effects));
-    for (const auto& answer : draft.answers) {
-        answer({});
-    }
-}
-
-namespace {
-
-// Takes the commands out, whoever gave them is told why; nobody if they have been answered.
-template <class Inputs>
-void refuse_commands(Inputs& inputs, const std::optional<Status>& why) {
-    std::erase_if(inputs, [&](const JobInput& input) {
-        const bool command = std::visit(
-            [](const auto& one) {
-                return requires {
-                    one.done;
-                };
-            },
-            input);
-        if (command && why) {
-            answer(input, *why);
-        }
-        return command;
-    });
-}
-
-}  // namespace
-
-// After what must be acted on at once; on a full disk not before it has been looked at again in a
-// while.
 Task<bool> JobActor::commit_and_look(Draft draft) {
     const bool stored = co_await commit(draft);
     if (stored) {
-        inputs_.emplace_back(LookInput{});
+        look_again();
     } else {
-        co_await sleep_on(retry_, kStoreRetry);
+        co_await rest();
     }
     co_return stored;
+}
+
+Task<void> JobActor::rest() {
+    co_await sleep_on(retry_, kStoreRetry);
 }
 
 Task<void> JobActor::take_inputs() {
@@ -393,7 +184,7 @@ Task<void> JobActor::take_inputs() {
             refuse_commands(inputs_, full);
             perform(machine_.dismiss(full));
             perform(machine_.pass(now()));
-            co_await sleep_on(retry_, kStoreRetry);
+            co_await rest();
         }
     }
 }
@@ -401,7 +192,7 @@ Task<void> JobActor::take_inputs() {
 Task<void> JobActor::act() {
     const Action action = due(job(), context_.clock.wall());
     if (action.fault) {
-        Draft next = draft();
+        Draft next = machine_.draft(now());
         const bool added = next.add(*action.fault);
         prepare(next);
         if (added) {
@@ -411,28 +202,23 @@ Task<void> JobActor::act() {
     }
     switch (action.kind) {
         case ActionKind::create_attempt:
-            co_await create_attempt();
-            break;
+            co_return co_await placement_.create_attempt();
         case ActionKind::place:
-            co_await place();
-            break;
+            co_return co_await placement_.place();
         case ActionKind::gather:
         case ActionKind::watch:
-            co_await look_at_allocation();
-            break;
+            co_return co_await placement_.look_at_allocation();
         case ActionKind::restart:
-            co_await restart_ranks(action.cause);
-            break;
+            co_return co_await placement_.restart_ranks(action.cause);
         case ActionKind::next_attempt:
         case ActionKind::stop:
-            co_await stop_attempt(action.cause);
-            break;
+            co_return co_await placement_.stop_attempt(action.cause);
         case ActionKind::conclude: {
-            const bool known = co_await verdict();
+            const bool known = co_await placement_.verdict();
             if (known && due(job(), context_.clock.wall()).kind == ActionKind::conclude) {
                 co_await conclude();
             } else if (known) {
-                inputs_.emplace_back(LookInput{});  // the scheduler's word changes what follows
+                look_again();  // the scheduler's word changes what follows
             }
             break;
         }
@@ -442,31 +228,13 @@ Task<void> JobActor::act() {
 }
 
 Task<void> JobActor::conclude() {
-    co_await hooks_.flush_telemetry();
-    Draft next = draft();
-    event::Finished end = outcome(job());
-    machine_.run().generation.stats.reset();  // the last reports may be younger
-    if (const auto* stats = this->stats(); stats != nullptr && stats->step) {
-        end.step = *stats->step;
+    const bool ended = co_await append_.append_end(round_);
+    if (ended) {
+        finish();
     }
-    const Attempt* attempt = job().attempt();
-    if (attempt != nullptr && attempt->finished_at == 0) {
-        machine_.end_attempt(next, end.cause);
-    }
-    set_pending_reason("");
-    const bool added = next.add(end);
-    prepare(next);
-    if (!added) {
-        // Silence is no end: somebody has to look at it, or to cancel it.
-        set_pending_reason("it seems to have ended, and nothing says how");
-        co_await sleep_on(retry_, kStoreRetry);
-        co_return;
-    }
-    const bool stored = co_await commit(next);
-    if (!stored) {
-        co_await sleep_on(retry_, kStoreRetry);
-        co_return;
-    }
+}
+
+void JobActor::finish() {
     finished_ = true;
     log::info("job finished", {{"job", job().id.value},
                                {"state", to_string(job().state)},
