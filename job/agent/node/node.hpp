@@ -1,18 +1,14 @@
-// One node of an attempt as a state machine: takes the daemon's messages and the ranks' events,
+// One node of an attempt: the driver of its NodeMachine. It gives the machine what the daemon says
+// and what it sees of ports, setup, ranks and time, and does what the machine wants: holds ports,
 // starts and stops ranks, and puts what the daemon must know into the outbox. Knows nothing of the
-// connection (session.hpp). Agent thread only; must outlive the TaskGroup's coroutines.
-//
-//   waiting ──WORLD──▶ ready ──START──▶ running ──all ranks ended──▶ waiting (DONE)
-//      ▲                 │ABORT: DONE      │ABORT, STOP, a failure: ranks stopped first
-//      └─────────────────┘                 └ STOP, SIGTERM: settle (≤ 5 s for the last ACK), exit
-//
-// ABORT is answered with JOIN once no rank of that generation lives here.
+// connection (agent_session.hpp). Agent thread only; must outlive the TaskGroup's coroutines.
 #pragma once
 
 #include "job/agent/diagnostics/evidence_taker.hpp"
 #include "job/agent/gpu/gpu_watch.hpp"
 #include "job/agent/horovod/horovod_rendezvous.hpp"
 #include "job/agent/kv/kv_proxy.hpp"
+#include "job/agent/machine/node_machine.hpp"
 #include "job/agent/node/clock_offset.hpp"
 #include "job/agent/node/node_children.hpp"
 #include "job/agent/node/outbox.hpp"
@@ -34,6 +30,7 @@
 #include "job/model/wire/wire.hpp"
 
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -71,13 +68,6 @@ struct NodeConfig {
     std::chrono::milliseconds gpus{1'000};    // between looks at the GPUs
 };
 
-// Exit codes of `lockstep-agent run`.
-inline constexpr int kAgentDone = 0;
-inline constexpr int kAgentFailed = 1;
-inline constexpr int kAgentClaimed = 3;  // another agent has (had) this node
-inline constexpr int kAgentFenced = 4;   // the daemon does not want this agent any more
-inline constexpr int kAgentLonely = 5;  // no daemon for limits::kOrphanPatience and nothing to show
-
 class Node {
   public:
     Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets);
@@ -96,18 +86,19 @@ class Node {
     Outbox& outbox() { return outbox_; }
     bool ranks_running() const { return group_.running(); }
     // Kill everything and exit with kAgentFenced.
-    void fence(const std::string& why);
+    void fence(const std::string& why) { take(node_input::Refused{why}); }
     // The scheduler says that the time limit is near: the ranks are asked for a checkpoint. One
     // that does not catch the signal yet gets it as soon as it does.
-    void warn_ranks();
+    void warn_ranks() { take(node_input::TimeLimitNear{}); }
     // Stop the ranks, report, exit 0: STOP and SIGTERM. `farewell`: why it goes although its job
     // may go on; the daemon is told.
-    void shut_down(std::chrono::milliseconds grace, std::string farewell = {});
+    void shut_down(std::chrono::milliseconds grace, std::string farewell = {}) {
+        take(node_input::ShutDown{grace, std::move(farewell)});
+    }
     // No daemon for too long and no ranks: exit.
-    void give_up(const std::string& why);
+    void give_up(const std::string& why) { take(node_input::Orphaned{why}); }
 
   private:
-    enum class Phase { waiting, ready, running };
     struct RankState {
         std::int32_t rank = 0;
         std::unique_ptr<ReportSocket> socket;
@@ -117,20 +108,45 @@ class Node {
         std::vector<ExceptionNote> notes{};  // the newest limits::kExceptionNotes
     };
 
+    // What happens to the node: the machine takes it, and what it wants is done.
+    void take(NodeInput input);
+    void perform(const node_effect::Send& send);
+    void perform(const node_effect::SendLast& send);
+    void perform(const node_effect::Report& report);
+    void perform(const node_effect::SendRows&);
+    void perform(const node_effect::AskKeysAgain& ask);
+    void perform(const node_effect::HoldPorts&);
+    void perform(const node_effect::HoldPortsAgain&);
+    void perform(const node_effect::BeginGeneration& begin);
+    void perform(const node_effect::PrepareRanks& prepare);
+    void perform(const node_effect::DropRanks&);
+    void perform(const node_effect::StartRanks&);
+    void perform(const node_effect::StopRanks& stop);
+    void perform(const node_effect::SaveResult& save);
+    void perform(const node_effect::BeginPreflight&);
+    void perform(const node_effect::NoMorePeers&);
+    void perform(const node_effect::EndSetup&);
+    void perform(const node_effect::EndStandbys&);
+    void perform(const node_effect::StopEvidence&);
+    void perform(const node_effect::Examine& examine);
+    void perform(const node_effect::LookForSignal& look);
+    void perform(const node_effect::SignalRanks&);
+    void perform(const node_effect::WarnRanks& warn);
+    void perform(const node_effect::LeaveLastWords& leave);
+    void perform(const node_effect::Leave& leaving);
+    void perform(const node_effect::LookAtLeaving&);
+    void perform(const node_effect::Exit& exit);
+
+    // The daemon's words: the machine's, if it is not said otherwise.
+    template <class M>
+    void on(const M& order) {
+        take(order);
+    }
     void on(const wire::Welcome&) {}
-    void on(const wire::World& world);
-    void on(const wire::Start& start);
-    void on(const wire::Abort& abort);
-    void on(const wire::Stop& stop);
-    void on(const wire::Save& save);
-    void on(const wire::AskSave& ask);
-    void on(const wire::Examine& examine);
     void on(const wire::Probe& probe);
     void on(const wire::PairTest& test);
     void on(const wire::Ack& ack);
     void on(const wire::KeyReply& reply);
-    void on(const wire::Fenced& fenced);
-    void on(const wire::Table& table);
     void on(const wire::Clock& clock);
     void on(const wire::Drain&) {}  // the session's matter
 
@@ -143,7 +159,6 @@ class Node {
     void send_save_signal(bool only_unwarned);
     void warn_the_rest();
 
-    void prepare(const wire::World& world);
     // node_setup.cpp: what the ranks' environment begins with
     void take_secrets(wire::Welcome& welcome);
     void add_secrets(std::map<std::string, std::string>& environment) const;
@@ -154,7 +169,6 @@ class Node {
     void end_setup();
     std::map<std::string, std::string> environment_of(
         const std::map<std::string, std::string>& own) const;
-    bool has_hosts(const wire::World& world);
     Status check_endpoints() const;
     Status prepare_ranks();
     void bind_ranks();
@@ -164,8 +178,8 @@ class Node {
     // `inherited`: what the rank's environment is made from.
     Result<RankGroup::RankPlan> plan_of(std::int32_t local_rank, const std::string& directory,
                                         std::map<std::string, std::string> inherited) const;
-    void start_ranks();
-    void begin_standbys(std::vector<SpawnRequest> requests);
+    void begin_standbys(std::vector<SpawnRequest> requests,
+                        const std::vector<wire::StartedRank>& started);
     // node_tasks.cpp: launch task
     Status open_gate();
     void expect_tasks();
@@ -177,7 +191,7 @@ class Node {
     // node_launch.cpp: launch node
     bool has_launcher() const { return spec_ && spec_->launch == Launch::node; }
     NodeChildren::Handlers child_handlers();
-    void begin_children();
+    void begin_children(std::int64_t launcher);
     void on_children_changed();
     RankState* speaker_of(RankState& rank, std::uint64_t connection);
     RankState& socket_holder(RankState& rank);
@@ -196,18 +210,12 @@ class Node {
     void on_gpu_error(const GpuXidSeen& seen, std::int32_t rank);
     Status hold_ports();
     void hold_ras_port();
-    void hold_ports_again();
     void release_ports();
     Status open_store();
     std::unique_ptr<StoreGuard> guard_store();
-    void send_join();
     void keep_to_what_is_signed();
-    void begin_preflight(const wire::Welcome& welcome);
     void forget_result();
-    void send_started();
-    void fault(std::int32_t rank, std::string_view cause, std::string message);
-    void done();
-    void save_result();
+    void fault(std::int32_t rank, CauseClass cause, std::string message);
 
     void on_rank_message(RankState& rank, std::uint64_t connection, std::string_view bytes);
     void on_bad_message(RankState& rank, const std::string& reason);
@@ -216,7 +224,6 @@ class Node {
     void on_captured(std::int32_t rank, std::vector<RankReport> reports);
     void on_rank_ending(std::int32_t rank);
     void on_rank_exited(wire::Exited exited);
-    void on_all_ended();
     void accept(RankState& rank, RankReport report);
     void accept(RankState& rank, const RankCheckpoint& checkpoint);
     void accept(RankState& rank, const RankPhase& phase);
@@ -230,14 +237,14 @@ class Node {
     void flush_rows();
     void wake();
     Task<void> tick();
-    Task<void> settle();
-    Task<void> exit_fenced();
-    void save_last_words(const std::string& reason) const;
-    void finish(int code);
+    Task<void> leave(bool settle);
 
     TaskGroup& tasks_;
     NodeConfig config_;
     SocketDirectory sockets_;
+    NodeMachine machine_;
+    std::deque<NodeInput> inputs_;  // those that came while one was taken
+    bool taking_ = false;
     Outbox outbox_;
     KvProxy keys_;
     TelemetryBuffer telemetry_;
@@ -249,13 +256,6 @@ class Node {
     std::function<void()> wake_ = [] {};
     std::function<void(int)> finished_ = [](int) {};
 
-    Phase phase_ = Phase::waiting;
-    bool connected_ = false;
-    bool stopping_ = false;
-    bool settling_ = false;
-    bool fenced_ = false;
-    bool finished_once_ = false;
-    std::string daemon_;   // of the last WELCOME
     std::string address_;  // this node's, as the daemon sees it
     std::optional<wire::Welcome> welcome_;
     std::optional<JobSpec> spec_;
@@ -263,11 +263,6 @@ class Node {
     std::map<std::string, std::string> secrets_;
     std::shared_ptr<const SecretMask> mask_;  // null: there is nothing to hide
     std::optional<wire::World> world_;
-    bool join_wanted_ = false;               // ABORT came while ranks ran
-    std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
-    std::optional<wire::World> awaiting_;    // waits for TABLE, or for the job's setup
-    wire::Table table_;                      // the newest that came
-    std::string farewell_;                   // said in BYE; "" = nothing is
     std::optional<HeldPort> port_;
     std::unique_ptr<HorovodRendezvous> rendezvous_;  // likewise, Horovod's
     std::unique_ptr<TcpStore> store_;         // of this generation, on port_; null: rank 0 has it
@@ -275,12 +270,9 @@ class Node {
     std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints
     std::vector<RankGroup::RankPlan> plans_;  // made before READY, used by START
     std::vector<RankState> ranks_;            // by local rank
-    wire::ResultFile result_;
-    bool result_saved_ = false;
     // Ranks that are to get the signal of the time limit once they catch it.
     std::set<std::int32_t> unwarned_;
     std::chrono::steady_clock::time_point warned_at_;
-    std::vector<wire::StartedRank> started_;
     std::unique_ptr<TaskGate> gate_;             // launch task only
     std::vector<wire::StartedRank> tasks_here_;  // until all are
     std::string directory_;                      // of the ranks
@@ -288,16 +280,14 @@ class Node {
     EvidenceTaker evidence_;
     Preflight preflight_;
     std::map<std::string, std::string> base_;  // of the ranks' environment, before the framework
-    bool setup_running_ = false;               // base_ is not what it will be
     std::string setup_problem_;                // why no rank can start; "" = none
     std::string ports_problem_;                // why there is no JOIN; "" = there is
     UnixMillis hello_at_ = 0;                  // when the newest HELLO was made
     std::chrono::steady_clock::time_point hello_made_;
     ClockOffset clock_offset_;
     std::uint64_t bad_reports_ = 0;
-    std::set<std::string> warned_;  // of this generation
     net::steady_timer tick_timer_;
-    net::steady_timer settle_timer_;
+    net::steady_timer leave_timer_;
     std::unique_ptr<GpuWatch> gpus_;  // the last: its threads call in here
 };
 

@@ -82,30 +82,21 @@ void Node::send_save_signal(bool only_unwarned) {
     }
 }
 
-void Node::on(const wire::AskSave& ask) {
-    if (!world_ || ask.generation != world_->generation) {
-        return;
-    }
-    const Deaf deaf = group_.running() ? find_deaf() : Deaf{};
+void Node::perform(const node_effect::LookForSignal& look) {
+    const Deaf deaf = look.running ? find_deaf() : Deaf{};
     wire::CanSave answer;
-    answer.generation = ask.generation;
-    answer.round = ask.round;
+    answer.generation = look.asked.generation;
+    answer.round = look.asked.round;
     answer.rank = deaf.rank;
     answer.problem = deaf.problem;
     outbox_.control(answer);
-    wake();
 }
 
-void Node::on(const wire::Save& save) {
-    if (world_ && save.generation == world_->generation && group_.running()) {
-        send_save_signal(false);
-    }
+void Node::perform(const node_effect::SignalRanks&) {
+    send_save_signal(false);
 }
 
-void Node::warn_ranks() {
-    if (!spec_ || !world_ || !group_.running()) {
-        return;
-    }
+void Node::perform(const node_effect::WarnRanks& warn) {
     const Deaf deaf = spec_->checkpoint.signal_named ? Deaf{} : find_deaf();
     for (const wire::StartedRank& rank : group_.living()) {
         unwarned_.insert(rank.rank);
@@ -113,12 +104,11 @@ void Node::warn_ranks() {
     send_save_signal(true);
     warned_at_ = std::chrono::steady_clock::now();
     wire::SaveAsked asked;
-    asked.generation = world_->generation;
+    asked.generation = warn.generation;
     asked.rank = deaf.rank;
     asked.problem = deaf.problem;
     asked.time = SystemClock{}.wall();
     outbox_.event(std::move(asked));
-    wake();
 }
 
 // A rank that was still starting when the time limit came near.

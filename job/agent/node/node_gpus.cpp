@@ -11,14 +11,14 @@ void Node::watch_gpus() {
     GpuWatch::Handlers handlers;
     handlers.sampled = [this](GpuBatch batch) {
         net::post(tasks_.io(), [this, batch = std::move(batch)]() mutable {
-            if (!finished_once_) {
+            if (!machine_.finished()) {
                 on_gpus(std::move(batch));
             }
         });
     };
     handlers.failed = [this](const GpuXidSeen& seen, std::int32_t rank) {
         net::post(tasks_.io(), [this, seen, rank] {
-            if (!finished_once_) {
+            if (!machine_.finished()) {
                 on_gpu_error(seen, rank);
             }
         });
@@ -37,11 +37,11 @@ void Node::watch_gpus() {
 // Not before the pre-flight has forked for the last time: loading the driver's library holds locks
 // that its resolver wants.
 void Node::tell_gpu_watch() {
-    if (!gpus_ && !finished_once_ && !preflight_.looking()) {
+    if (!gpus_ && !machine_.finished() && !preflight_.looking()) {
         watch_gpus();
     }
     std::map<std::int64_t, std::uint32_t> pids;
-    for (const wire::StartedRank& rank : started_) {
+    for (const wire::StartedRank& rank : machine_.started()) {
         pids[rank.pid] = static_cast<std::uint32_t>(rank.rank);
     }
     if (gpus_) {
@@ -50,7 +50,7 @@ void Node::tell_gpu_watch() {
 }
 
 void Node::on_gpus(GpuBatch batch) {
-    if (!connected_) {
+    if (!machine_.connected()) {
         return;  // by the time the daemon is back it is old
     }
     batch.node_rank = static_cast<std::uint32_t>(config_.node_rank);
@@ -60,7 +60,7 @@ void Node::on_gpus(GpuBatch batch) {
 
 void Node::on_gpu_error(const GpuXidSeen& seen, std::int32_t rank) {
     wire::GpuXid error;
-    error.generation = world_ ? world_->generation : 0;
+    error.generation = machine_.generation();
     error.rank = rank;
     error.gpu = static_cast<std::int32_t>(seen.gpu);
     error.xid = seen.xid;

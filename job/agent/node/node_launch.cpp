@@ -31,8 +31,8 @@ NodeChildren::Handlers Node::child_handlers() {
 }
 
 // Once the launcher runs.
-void Node::begin_children() {
-    if (!has_launcher() || started_.empty()) {
+void Node::begin_children(std::int64_t launcher) {
+    if (!has_launcher()) {
         return;
     }
     NodeChildren::Setup setup;
@@ -40,7 +40,7 @@ void Node::begin_children() {
     setup.first_rank = world_->first_rank;
     setup.count = world_->local_ranks;
     setup.world_size = world_->world_size;
-    setup.launcher = started_.front().pid;
+    setup.launcher = launcher;
     setup.node = config_.name;
     setup.logs = config_.attempt_directory;
     setup.mask = mask_;
@@ -53,12 +53,8 @@ void Node::begin_children() {
 }
 
 void Node::on_children_changed() {
-    started_ = children_.started();
+    take(node_input::RanksChanged{children_.started()});
     tell_gpu_watch();
-    if (connected_) {
-        send_started();
-        wake();
-    }
 }
 
 // Whose message came over a socket that all ranks of this node share; null: nobody knows.
@@ -112,8 +108,7 @@ void Node::on_launcher_exited(const wire::Exited& exited) {
     for (NodeChildren::Ended& one : children_.ends(exited)) {
         judge_child(one);
         mask_end(one.exited);
-        result_.exits.push_back(one.exited);
-        outbox_.event(std::move(one.exited));
+        take(node_input::RankExited{std::move(one.exited)});
     }
 }
 
@@ -159,16 +154,7 @@ void Node::warn_of_missing_hooks() {
 }
 
 void Node::give_warning(std::int32_t rank, std::string message) {
-    message = masked(std::move(message));
-    if (!warned_.insert(message).second) {
-        return;
-    }
-    wire::Warned out;
-    out.generation = world_ ? world_->generation : 0;
-    out.rank = rank;
-    out.message = std::move(message);
-    outbox_.event(std::move(out));
-    wake();
+    take(node_input::WarningSeen{rank, masked(std::move(message))});
 }
 
 }  // namespace lockstep

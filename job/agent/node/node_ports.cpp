@@ -1,6 +1,8 @@
 // The ports a node holds for its ranks: until they start, and again between two generations.
 #include "job/agent/node/node.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/machine.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -11,6 +13,30 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 
 }  // namespace
+
+void Node::perform(const node_effect::HoldPorts&) {
+    if (const Status held = hold_ports(); !held) {
+        ports_problem_ = held.error().message;
+        take(node_input::PortsMissing{ports_problem_});
+        return;
+    }
+    ports_problem_.clear();
+    const Machine machine = read_machine();
+    wire::Join join;
+    join.address = address_;
+    join.port = port_->number();
+    for (const HeldPort& port : rank_ports_) {
+        join.ports.push_back(port.number());
+    }
+    join.cores = machine.cores;
+    join.gpus = machine.gpus;
+    join.memory_mb = machine.memory_mb;
+    join.addresses = own_addresses();
+    if (join.addresses.size() > limits::kNodeAddresses) {
+        join.addresses.clear();  // some would not be enough
+    }
+    take(node_input::PortsHeld{std::move(join)});
+}
 
 // What a JOIN promises: a port for the master, and one per rank if each has an endpoint.
 Status Node::hold_ports() {
@@ -53,7 +79,7 @@ void Node::hold_ras_port() {
 }
 
 // The daemon knows these numbers; a next generation may be given them again.
-void Node::hold_ports_again() {
+void Node::perform(const node_effect::HoldPortsAgain&) {
     const auto again = [](HeldPort& port, const std::string& address) {
         if (auto held = HeldPort::hold(address, port.number()); held && !port.held()) {
             port = std::move(*held);

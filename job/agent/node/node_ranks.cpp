@@ -203,9 +203,7 @@ Status Node::prepare_ranks() {
     return open_store();
 }
 
-void Node::start_ranks() {
-    phase_ = Phase::running;
-    result_saved_ = false;
+void Node::perform(const node_effect::StartRanks&) {
     release_ports();
     warn_of_missing_hooks();
     if (spec_->launch == Launch::task) {
@@ -220,24 +218,21 @@ void Node::start_ranks() {
     }
     auto started = group_.start(world_->generation, std::exchange(plans_, {}));
     if (!started) {
-        fault(-1, to_string(CauseClass::user_error), started.error().message);
-        if (!group_.running()) {
-            on_all_ended();
-        }
+        take(node_input::RanksNotStarted{CauseClass::user_error, masked(started.error().message),
+                                         group_.running()});
         return;
     }
-    started_ = std::move(*started);
-    begin_children();
-    begin_standbys(std::move(requests));
-    log::info("ranks started", {{"generation", world_->generation}, {"ranks", started_.size()}});
-    send_started();
+    take(node_input::RanksStarted{*started});
+    begin_children(started->front().pid);
+    begin_standbys(std::move(requests), *started);
 }
 
 // Once the ranks run, for the generation that may follow.
-void Node::begin_standbys(std::vector<SpawnRequest> requests) {
+void Node::begin_standbys(std::vector<SpawnRequest> requests,
+                          const std::vector<wire::StartedRank>& started) {
     std::vector<Standbys::Rank> ranks;
     for (std::size_t local = 0; local < requests.size(); ++local) {
-        ranks.push_back({std::move(requests[local]), started_[local].pid});
+        ranks.push_back({std::move(requests[local]), started[local].pid});
     }
     standbys_.begin(spec_->recovery.warm_standby, std::move(ranks), mask_);
 }
@@ -347,7 +342,7 @@ void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyReques
         answer(origin, *asked.answer);
     }
     // Without a connection it stays with the broker, which sends it after the next WELCOME.
-    if (asked.send && connected_) {
+    if (asked.send && machine_.connected()) {
         outbox_.control(*asked.send);
         wake();
     }
@@ -420,30 +415,7 @@ void Node::on_rank_exited(wire::Exited exited) {
     }
     flush_rows();
     mask_end(exited);
-    result_.exits.push_back(exited);
-    outbox_.event(std::move(exited));
-    wake();
-}
-
-void Node::on_all_ended() {
-    phase_ = Phase::waiting;
-    flush_rows();
-    save_result();
-    done();
-    if (!stopping_) {
-        hold_ports_again();
-    }
-    if (settling_) {
-        settle_timer_.cancel();
-    } else if (stopping_) {
-        shut_down(std::chrono::milliseconds{0}, farewell_);
-    } else if (next_world_) {
-        const wire::World world = *std::exchange(next_world_, std::nullopt);
-        prepare(world);
-    } else if (std::exchange(join_wanted_, false) && connected_) {
-        send_join();
-        wake();
-    }
+    take(node_input::RankExited{std::move(exited)});
 }
 
 }  // namespace lockstep

@@ -177,7 +177,7 @@ void Node::take_secrets(wire::Welcome& welcome) {
     }
     if (!missing.empty()) {
         setup_problem_ = removed_secrets(missing);
-        fault(-1, to_string(CauseClass::user_error), setup_problem_);
+        fault(-1, CauseClass::user_error, setup_problem_);
     }
 }
 
@@ -205,7 +205,7 @@ void Node::begin_setup() {
     }
     const bool wanted = !spec_->setup.empty() && spec_->preflight.mode != PreflightMode::only;
     if (wanted && setup_problem_.empty()) {
-        setup_running_ = true;
+        take(node_input::SetupBegun{});
         tasks_.spawn("setup", run_setup());
     }
 }
@@ -253,7 +253,7 @@ Task<void> Node::run_setup() {
     if (mask_) {
         copy_masked(printed, output, mask_);
     }
-    if (finished_once_) {
+    if (machine_.finished()) {
         co_return;
     }
     const auto environment = read_file(folder / "environment", kSetupResultBytes);
@@ -274,21 +274,11 @@ Task<void> Node::run_setup() {
     end_setup();
 }
 
-// A world that came meanwhile is prepared now.
 void Node::end_setup() {
-    setup_running_ = false;
-    if (stopping_) {
-        settle_timer_.cancel();
-        return;
-    }
-    if (!setup_problem_.empty()) {
+    if (!setup_problem_.empty() && !machine_.stopping()) {
         log::error("setup has failed", {{"why", setup_problem_}});
     }
-    if (awaiting_ && !stopping_) {
-        const wire::World world = *std::exchange(awaiting_, std::nullopt);
-        prepare(world);
-        wake();
-    }
+    take(node_input::SetupEnded{});
 }
 
 // Of a task that srun has started: what srun told it (its process manager, Slurm's variables) is

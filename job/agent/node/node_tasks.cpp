@@ -47,10 +47,8 @@ void Node::expect_tasks() {
     tasks_here_.clear();
     const Status expected = group_.expect(world_->generation, std::exchange(plans_, {}));
     if (!expected) {
-        fault(-1, to_string(CauseClass::internal), expected.error().message);
-        if (!group_.running()) {
-            on_all_ended();
-        }
+        take(node_input::RanksNotStarted{CauseClass::internal, masked(expected.error().message),
+                                         group_.running()});
         return;
     }
     if (world_->node_rank == 0) {
@@ -60,7 +58,7 @@ void Node::expect_tasks() {
 
 task_wire::Plan Node::plan_task(const task_wire::Hello& hello) const {
     task_wire::Plan out;
-    if (!world_ || phase_ != Phase::running || hello.generation != world_->generation ||
+    if (!world_ || !machine_.ranks_run() || hello.generation != world_->generation ||
         hello.local_rank >= world_->local_ranks ||
         hello.rank != world_->first_rank + hello.local_rank) {
         out.refused = "rank " + std::to_string(hello.rank) + " of generation " +
@@ -92,11 +90,7 @@ void Node::on_task(TaskGate::Started task) {
     }
     tasks_here_.push_back(started);
     if (tasks_here_.size() == static_cast<std::size_t>(world_->local_ranks)) {
-        started_ = tasks_here_;
-        log::info("ranks started",
-                  {{"generation", world_->generation}, {"ranks", started_.size()}});
-        send_started();
-        wake();
+        take(node_input::RanksStarted{tasks_here_});
     }
 }
 
@@ -166,10 +160,10 @@ void Node::on_srun_ended(std::int32_t generation, const Result<ProcessResult>& r
     log::info("srun has ended",
               {{"generation", generation}, {"missing", missing}, {"said", words}});
     const bool ours = world_ && world_->generation == generation && group_.running();
-    if (finished_once_ || stopping_ || !ours || missing == 0) {
+    if (machine_.stopping() || !ours || missing == 0) {
         return;  // the ranks' own ends are on their way
     }
-    fault(-1, to_string(CauseClass::scheduler), "srun did not start the ranks: " + words);
+    fault(-1, CauseClass::scheduler, "srun did not start the ranks: " + words);
     group_.stop(config_.timing.grace);
 }
 
