@@ -49,7 +49,7 @@ std::int32_t World::usable() const {
     std::int32_t count = 0;
     for (std::int32_t slot = 0; slot < kSlots; ++slot) {
         const Node& self = node(slot);
-        count += (!lost(slot) || may_return(slot)) && self.alive && !self.leaving ? 1 : 0;
+        count += (!lost(slot) || may_return(slot)) && self.alive && !self.told_to_end ? 1 : 0;
     }
     return count;
 }
@@ -98,12 +98,13 @@ void World::accident() {
             break;
         case 8:  // SIGTERM
             if (self.alive && !self.frozen && pick(64) == 0) {
-                self.leaving = true;
-                self.ending = true;
-                self.awaiting = 0;
-                if (self.phase == Node::Phase::ready) {
-                    self.phase = Node::Phase::waiting;
-                }
+                self.told_to_end = true;
+                take(slot, node_input::ShutDown{std::chrono::milliseconds{1'000}, "SIGTERM"});
+            }
+            break;
+        case 15:
+            if (!self.frozen) {
+                repeat(slot);
             }
             break;
         case 9:  // the coordinator is stopped: DRAIN goes behind what was said before it
@@ -112,7 +113,7 @@ void World::accident() {
             }
             for (std::int32_t other = 0; other < kSlots; ++other) {
                 while (!node(other).frozen && !node(other).in.empty()) {
-                    const Message message = node(other).in.front();
+                    const FromDaemon message = node(other).in.front();
                     node(other).in.pop_front();
                     obey(other, message);
                 }
@@ -149,31 +150,28 @@ void World::act() {
     if (over_) {
         return;
     }
-    if (self.link && !self.out.empty() && pick(2) == 0) {
-        const Message message = self.out.front();
+    if (pick(2) == 0 && speaks(slot)) {
+        const wire::AgentMessage message = std::move(self.out.front());
         self.out.pop_front();
-        hear(slot, message);
+        hear(self.link, slot, message);
         return;
     }
     if (self.frozen || !self.alive) {
         return;
     }
-    if (!self.link) {
+    if (self.leaving && (self.outbox.settled() || steady_ >= self.machine.leave_until())) {
+        take(slot, node_input::LeavingLook{self.outbox.settled()});
+    } else if (self.setup && pick(4) == 0) {
+        self.setup = false;
+        take(slot, node_input::SetupEnded{});
+    } else if (!self.link) {
         connect(slot);
     } else if (!self.in.empty()) {
-        const Message message = self.in.front();
+        const FromDaemon message = self.in.front();
         self.in.pop_front();
         obey(slot, message);
     } else if (self.ranks && self.ending) {
         ranks_end(slot);
-    } else if (self.leaving && self.out.empty()) {
-        // What it said before has been heard. BYE may be lost with the connection: it does not
-        // wait for its ACK for ever.
-        if (!accidents_ || pick(4) != 0) {
-            hear(slot, {Word::bye, 0});
-        }
-        self.alive = false;
-        drop(slot);
     } else if (self.ranks && pick(4) == 0) {
         ask_for_key(slot, self.generation);
     }
@@ -208,8 +206,7 @@ std::string World::describe() const {
         out += "; " + std::to_string(slot) + (lost(slot) ? " lost" : "") +
                (self.alive ? "" : " dead") + (self.frozen ? " frozen" : "") +
                (self.link ? "" : " away") + (self.ranks ? " ranks" : "") + " g" +
-               std::to_string(self.generation) + " p" +
-               std::to_string(static_cast<int>(self.phase)) + " c" +
+               std::to_string(self.generation) + " p" + std::to_string(self.prepared) + " c" +
                std::to_string(static_cast<int>(machine_->run().rendezvous.phase(slot)));
     }
     return out;
