@@ -36,6 +36,8 @@ void NodeMachine::hear(const node_input::Welcomed& welcomed) {
     const bool other_daemon = !daemon_.empty() && daemon_ != welcomed.daemon;
     daemon_ = welcomed.daemon;
     connected_ = true;
+    // Its generation may be over by now: the daemon, which has JOIN, sends it again if it is not.
+    awaiting_.reset();
     if (!welcomed.job) {
         fault(-1, to_string(CauseClass::internal), welcomed.problem);
         return;
