@@ -3,8 +3,9 @@
 #include "job/agent/node/node.hpp"
 
 #include "job/agent/ranks/rank_state.hpp"
+#include "job/agent/torch_store/store_guard.hpp"
 #include "job/async/sleep.hpp"
-#include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
 #include "job/base/sort.hpp"
@@ -12,12 +13,9 @@
 #include "job/model/spec/signed_statement.hpp"
 #include "job/model/state.hpp"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -47,51 +45,37 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       config_(std::move(config)),
       sockets_(std::move(sockets)),
       machine_(config_.incarnation, {config_.timing.grace, config_.settle}),
-      telemetry_(config_.node_rank),
-      group_(tasks,
-             {[this](std::int32_t rank, std::vector<RankReport> reports) {
-                  on_captured(rank, std::move(reports));
-              },
-              [this](std::int32_t rank) { on_rank_ending(rank); },
-              [this](wire::Exited& exited, const RankGroup::LastWords& words) {
-                  judge(exited, words);
-              },
-              [this](wire::Exited exited) { on_rank_exited(std::move(exited)); },
-              [this](std::int32_t rank, std::string why) {
-                  fault(rank, CauseClass::node_lost, std::move(why));
-              },
-              [this] { take(node_input::RanksEnded{}); },
-              [this](std::string_view bytes) { children_.printed(bytes); },
-              [this](std::int32_t rank, std::string what) { give_warning(rank, std::move(what)); },
-              [this](std::int32_t rank, const SpawnRequest& request) {
-                  return standbys_.take(rank - world_->first_rank, request);
-              }},
-             config_.timing),
+      environment_(tasks, config_, sockets_.path(),
+                   [this] {
+                       if (!environment_.problem().empty() && !machine_.stopping()) {
+                           log::error("setup has failed", {{"why", environment_.problem()}});
+                       }
+                       take(node_input::SetupEnded{});
+                   }),
+      group_(tasks, group_handlers(), config_.timing),
       standbys_(tasks, sockets_.path(),
                 {[this](std::int32_t local, std::string text) {
-                     give_warning(world_->first_rank + local, std::move(text));
+                     warn(here_->world.first_rank + local, std::move(text));
                  },
                  [this] { group_.other_was_killed(); }},
                 {}),
       children_(tasks, child_handlers()),
-      runner_(tasks.io()),
+      rank_tasks_(tasks, config_, group_, task_handlers()),
+      reports_(tasks, config_, {outbox_, children_, standbys_}, report_handlers()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
       preflight_(tasks, preflight_options(config_),
                  [this](wire::AgentMessage message) {
                      if (machine_.connected()) {
                          outbox_.control(message);
-                         wake();
+                         wake_();
                      }
                  }),
       tick_timer_(tasks.io()),
-      leave_timer_(tasks.io()) {}
+      leave_timer_(tasks.io()),
+      gpus_(tasks, config_, machine_, outbox_, [this] { wake_(); }) {}
 
 void Node::start() {
     tasks_.spawn("tick", tick());
-}
-
-void Node::wake() {
-    wake_();
 }
 
 wire::Hello Node::hello() {
@@ -126,7 +110,7 @@ void Node::take(NodeInput input) {
         }
     }
     taking_ = false;
-    wake();
+    wake_();
 }
 
 void Node::welcome(const wire::Welcome& welcome, const std::string& local_address) {
@@ -134,7 +118,7 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     welcome_ = welcome;
     clock_offset_.restart();
     outbox_.reconnected(welcome.acked_batch);
-    telemetry_.begin_after(welcome.acked_batch);
+    reports_.begin_after(welcome.acked_batch);
     node_input::Welcomed input;
     input.daemon = welcome.daemon;
     input.generation = welcome.generation;
@@ -145,15 +129,12 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
                         : read_signed_document(welcome.document, config_.signed_document,
                                                static_cast<std::size_t>(config_.signed_point));
         if (!spec) {
-            input.problem =
-                masked("the agent does not understand the job: " + spec.error().message);
+            input.problem = environment_.masked("the agent does not understand the job: " +
+                                                spec.error().message);
             take(std::move(input));
             return;
         }
-        spec_ = std::move(*spec);
-        keep_to_what_is_signed();
-        take_secrets(*welcome_);
-        begin_setup();
+        take_job(std::move(*spec));
     } else {
         keep_to_what_is_signed();
     }
@@ -166,6 +147,18 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     const bool fixed = spec_->resources.spares == 0 && !spec_->resources.is_elastic();
     input.job = NodeJob{needs_endpoints(*spec_), fixed};
     take(std::move(input));
+}
+
+// Of the first WELCOME.
+void Node::take_job(JobSpec spec) {
+    spec_ = std::move(spec);
+    keep_to_what_is_signed();
+    if (std::string missing = environment_.take_secrets(*spec_, *welcome_); !missing.empty()) {
+        fault(-1, CauseClass::user_error, std::move(missing));
+    }
+    if (environment_.begin(*spec_)) {
+        take(node_input::SetupBegun{});
+    }
 }
 
 // A folder that lockstepd chose could hold a checkpoint whose loading runs what is in it.
@@ -191,14 +184,6 @@ void Node::on(const wire::Ack& ack) {
     }
 }
 
-void Node::on(const wire::Probe& probe) {
-    preflight_.probe(probe);
-}
-
-void Node::on(const wire::PairTest& test) {
-    preflight_.pair_test(test);
-}
-
 void Node::disconnected() {
     outbox_.disconnected();
     take(node_input::Disconnected{});
@@ -206,7 +191,7 @@ void Node::disconnected() {
 
 void Node::handle(const wire::DaemonMessage& message) {
     std::visit([this](const auto& one) { on(one); }, message);
-    wake();
+    wake_();
 }
 
 void Node::perform(const node_effect::Send& send) {
@@ -222,13 +207,39 @@ void Node::perform(const node_effect::Report& report) {
 }
 
 void Node::perform(const node_effect::SendRows&) {
-    flush_rows();
+    reports_.flush();
 }
 
 void Node::perform(const node_effect::AskKeysAgain& ask) {
-    for (const auto& request : keys_.after_reconnect(ask.lost)) {
-        outbox_.control(request);
+    reports_.ask_keys_again(ask.lost);
+}
+
+void Node::perform(const node_effect::HoldPorts&) {
+    const std::int32_t endpoints = needs_endpoints(*spec_) ? spec_->ranks_per_node() : 0;
+    const Status held = ports_.hold(address_, {endpoints, spec_->resources.gpus_per_node > 0});
+    if (!held) {
+        ports_problem_ = held.error().message;
+        take(node_input::PortsMissing{ports_problem_});
+        return;
     }
+    ports_problem_.clear();
+    const Machine machine = read_machine();
+    wire::Join join;
+    join.address = address_;
+    join.port = ports_.master()->number();
+    join.ports = ports_.ranks();
+    join.cores = machine.cores;
+    join.gpus = machine.gpus;
+    join.memory_mb = machine.memory_mb;
+    join.addresses = own_addresses();
+    if (join.addresses.size() > limits::kNodeAddresses) {
+        join.addresses.clear();  // some would not be enough
+    }
+    take(node_input::PortsHeld{std::move(join)});
+}
+
+void Node::perform(const node_effect::HoldPortsAgain&) {
+    ports_.hold_again(address_);
 }
 
 // As NTP does: its answer was made half way between HELLO and WELCOME, give or take that half. A
@@ -249,28 +260,12 @@ void Node::perform(const node_effect::BeginPreflight&) {
 }
 
 void Node::perform(const node_effect::BeginGeneration& begin) {
-    flush_rows();
-    telemetry_.set_generation(begin.generation);
-    keys_.start_generation(begin.generation);
-    unwarned_.clear();
-    forget_result();
-}
-
-void Node::perform(const node_effect::PrepareRanks& prepare) {
-    world_ = prepare.world;
-    if (!world_->address.empty()) {
-        address_ = world_->address;  // where its peers have reached it
-    }
-    const Status prepared = prepare_ranks();
-    take(node_input::RanksPrepared{prepared ? "" : masked(prepared.error().message)});
-}
-
-void Node::perform(const node_effect::DropRanks&) {
-    ranks_.clear();
-}
-
-void Node::perform(const node_effect::StopRanks& stop) {
-    group_.stop(stop.grace);
+    reports_.start_generation(begin.generation);
+    // The daemon has all of the generation before on disk, or there would be no next one. Its
+    // result must not speak for ranks that come.
+    std::error_code ignored;
+    std::filesystem::remove(config_.attempt_directory / wire::result_file_name(config_.node_rank),
+                            ignored);
 }
 
 void Node::perform(const node_effect::NoMorePeers&) {
@@ -296,7 +291,7 @@ void Node::perform(const node_effect::Examine& examine) {
     std::vector<wire::StartedRank> ranks = examine.living;
     const auto& first = examine.asked.first;
     const auto wanted = [&](const wire::StartedRank& one) {
-        const std::int32_t local = one.rank - world_->first_rank;
+        const std::int32_t local = one.rank - here_->world.first_rank;
         return std::find(first.begin(), first.end(), local) != first.end();
     };
     sort_stably(ranks, [&](const wire::StartedRank& a, const wire::StartedRank& b) {
@@ -307,7 +302,7 @@ void Node::perform(const node_effect::Examine& examine) {
         [this](wire::EvidenceSaved saved) {
             log::info("evidence is written", {{"generation", saved.generation}});
             outbox_.control(std::move(saved));
-            wake();
+            wake_();
         },
         examine.asked.gentle);
     if (!begun) {
@@ -315,46 +310,65 @@ void Node::perform(const node_effect::Examine& examine) {
     }
 }
 
-void Node::fault(std::int32_t rank, CauseClass cause, std::string message) {
-    take(node_input::FaultSeen{rank, cause, masked(std::move(message))});
+void Node::perform(const node_effect::LookForSignal& look) {
+    const auto deaf = look.running ? here_->signal.find_deaf() : CheckpointSignal::Deaf{};
+    wire::CanSave answer;
+    answer.generation = look.asked.generation;
+    answer.round = look.asked.round;
+    answer.rank = deaf.rank;
+    answer.problem = deaf.problem;
+    outbox_.control(answer);
+}
+
+void Node::perform(const node_effect::SignalRanks&) {
+    here_->signal.send();
+}
+
+void Node::perform(const node_effect::WarnRanks& warn) {
+    const auto deaf = here_->signal.warn(std::chrono::steady_clock::now());
+    wire::SaveAsked asked;
+    asked.generation = warn.generation;
+    asked.rank = deaf.rank;
+    asked.problem = deaf.problem;
+    asked.time = SystemClock{}.wall();
+    outbox_.event(std::move(asked));
 }
 
 Task<void> Node::tick() {
-    auto next_beat = std::chrono::steady_clock::now();
+    next_beat_ = std::chrono::steady_clock::now();
     while (!machine_.finished()) {
         children_.look();
         if (group_.running() && !group_.stopping()) {
             standbys_.look();
         }
-        flush_rows();
-        if (machine_.connected() && std::chrono::steady_clock::now() >= next_beat) {
-            next_beat = std::chrono::steady_clock::now() + limits::kBeatInterval;
-            wire::Beat beat;
-            beat.time = SystemClock{}.wall();
-            beat.generation = machine_.generation();
-            beat.dropped_rows = outbox_.dropped_rows() + bad_reports_ + telemetry_.refused_values();
-            if (const auto offset = clock_offset_.estimate()) {
-                beat.offset_us = offset->offset_us;
-                beat.offset_error_us = offset->error_us;
-            }
-            if (clock_offset_.due()) {
-                beat.asks_us = SystemClock{}.wall_us();
-                clock_offset_.asked(beat.asks_us, std::chrono::steady_clock::now());
-            }
-            outbox_.control(beat);
-            tell_gpu_watch();
-            wake();
+        reports_.flush();
+        if (machine_.connected() && std::chrono::steady_clock::now() >= next_beat_) {
+            beat();
         }
-        warn_the_rest();
+        if (here_) {
+            here_->signal.warn_the_rest(std::chrono::steady_clock::now());
+        }
         co_await sleep_on(tick_timer_, config_.flush);
     }
 }
 
-void Node::flush_rows() {
-    while (const auto batch = telemetry_.take()) {
-        outbox_.batch(*batch);
-        wake();
+void Node::beat() {
+    next_beat_ = std::chrono::steady_clock::now() + limits::kBeatInterval;
+    wire::Beat beat;
+    beat.time = SystemClock{}.wall();
+    beat.generation = machine_.generation();
+    beat.dropped_rows = outbox_.dropped_rows() + reports_.refused();
+    if (const auto offset = clock_offset_.estimate()) {
+        beat.offset_us = offset->offset_us;
+        beat.offset_error_us = offset->error_us;
     }
+    if (clock_offset_.due()) {
+        beat.asks_us = SystemClock{}.wall_us();
+        clock_offset_.asked(beat.asks_us, std::chrono::steady_clock::now());
+    }
+    outbox_.control(beat);
+    follow_ranks();
+    wake_();
 }
 
 }  // namespace lockstep
