@@ -50,6 +50,7 @@ struct RanksPrepared {
 };
 // Answers node_effect::StartRanks, at once or (launch task) once all of them are there.
 struct RanksStarted {
+    std::int32_t generation = 0;
     std::vector<wire::StartedRank> ranks;
 };
 // The same if some did not start. `running`: some did, and RanksEnded follows.

@@ -189,6 +189,9 @@ void NodeMachine::hear(const wire::Start& start) {
 }
 
 void NodeMachine::hear(const node_input::RanksStarted& started) {
+    if (!is_current(started.generation)) {
+        return;  // the last task that came had ended already, and with it the generation
+    }
     run_.started = started.ranks;
     log::info("ranks started",
               {{"generation", run_.world.generation}, {"ranks", run_.started.size()}});

@@ -61,8 +61,8 @@ RankReports::Handlers Node::report_handlers() {
 RankTasks::Handlers Node::task_handlers() {
     RankTasks::Handlers out;
     out.plan = [this](const task_wire::Hello& hello) { return plan_task(hello); };
-    out.all_here = [this](std::vector<wire::StartedRank> ranks) {
-        take(node_input::RanksStarted{std::move(ranks)});
+    out.all_here = [this](std::int32_t generation, std::vector<wire::StartedRank> ranks) {
+        take(node_input::RanksStarted{generation, std::move(ranks)});
     };
     out.missing = [this](std::string why) {
         if (!machine_.stopping()) {
@@ -182,7 +182,7 @@ void Node::start_processes() {
                                          group_.running()});
         return;
     }
-    take(node_input::RanksStarted{*started});
+    take(node_input::RanksStarted{here_->world.generation, *started});
     if (has_launcher()) {
         begin_children(started->front().pid);
     }

@@ -72,7 +72,7 @@ void RankTasks::on_task(TaskGate::Started task) {
     }
     here_.push_back(started);
     if (here_.size() == expected_) {
-        handlers_.all_here(here_);
+        handlers_.all_here(generation_, here_);
     }
 }
 

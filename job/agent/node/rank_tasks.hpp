@@ -26,7 +26,7 @@ class RankTasks {
         // What a task is to become, or why it may not.
         std::function<task_wire::Plan(const task_wire::Hello& hello)> plan;
         // Every expected rank of this node is there.
-        std::function<void(std::vector<wire::StartedRank> ranks)> all_here;
+        std::function<void(std::int32_t generation, std::vector<wire::StartedRank> ranks)> all_here;
         // srun has ended before they were, in words.
         std::function<void(std::string why)> missing;
     };

@@ -37,7 +37,7 @@ class NodeMachineTest : public testing::Test {
         take(world(generation));
         take(node_input::RanksPrepared{});
         take(wire::Start{generation});
-        take(node_input::RanksStarted{{{0, 100}}});
+        take(node_input::RanksStarted{generation, {{0, 100}}});
         ASSERT_TRUE(machine_.ranks_run());
     }
     std::int32_t joined() {
@@ -85,7 +85,7 @@ TEST_F(NodeMachineTest, JoinsIsReadyAndStartsWhenItIsToldTo) {
     EXPECT_EQ(count<node_effect::PrepareRanks>(prepares), 1);
     EXPECT_EQ(said<wire::Ready>(take(node_input::RanksPrepared{})), 1);
     EXPECT_EQ(count<node_effect::StartRanks>(take(wire::Start{1})), 1);
-    EXPECT_EQ(said<wire::Started>(take(node_input::RanksStarted{{{0, 100}}})), 1);
+    EXPECT_EQ(said<wire::Started>(take(node_input::RanksStarted{1, {{0, 100}}})), 1);
 }
 
 TEST_F(NodeMachineTest, WithoutPortsThereIsNoJoin) {
@@ -139,7 +139,7 @@ TEST_F(NodeMachineTest, AWorldThatWaitedForItsTableIsNotPreparedBesideItsRanks) 
     take(node_input::RanksPrepared{});
     EXPECT_EQ(said<wire::TableRequest>(take(world(1, "digest"))), 1);
     take(wire::Start{1});
-    take(node_input::RanksStarted{{{0, 100}}});
+    take(node_input::RanksStarted{1, {{0, 100}}});
     EXPECT_EQ(count<node_effect::PrepareRanks>(take(wire::Table{"digest", {"h"}, {}, {}})), 0);
     EXPECT_TRUE(machine_.ranks_run());
 }
@@ -152,6 +152,17 @@ TEST_F(NodeMachineTest, ANewerWorldWaitsForTheEndOfTheRanksThatItReplaces) {
     EXPECT_EQ(count<node_effect::StopRanks>(effects), 1);
     EXPECT_EQ(count<node_effect::PrepareRanks>(take(node_input::RanksEnded{})), 1);
     EXPECT_EQ(machine_.generation(), 2);
+    EXPECT_TRUE(machine_.started().empty());
+}
+
+TEST_F(NodeMachineTest, RanksAreNotTakenForThoseOfTheNextGeneration) {
+    welcome();
+    take(world(1));
+    take(node_input::RanksPrepared{});
+    take(wire::Start{1});
+    take(world(2));
+    take(node_input::RanksEnded{});  // the last of srun's tasks had ended when it came
+    EXPECT_TRUE(take(node_input::RanksStarted{1, {{0, 100}}}).empty());
     EXPECT_TRUE(machine_.started().empty());
 }
 

@@ -72,7 +72,7 @@ void World::perform_for_ranks(std::int32_t slot, const NodeEffect& effect,
         self.generation = std::exchange(self.prepared, 0);
         self.ranks = true;
         self.ending = false;
-        answers.emplace_back(node_input::RanksStarted{{{self.rank, 100 + slot}}});
+        answers.emplace_back(node_input::RanksStarted{self.generation, {{self.rank, 100 + slot}}});
     } else if (std::holds_alternative<node_effect::StopRanks>(effect)) {
         self.ending = self.ranks;
     }
