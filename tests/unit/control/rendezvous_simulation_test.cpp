@@ -21,7 +21,15 @@
 
 namespace lockstep::simulation {
 
+// In half of the worlds all ranks run before the first accident: otherwise few ever would.
 void World::run(int steps) {
+    accidents_ = false;
+    const int quiet = pick(2) == 0 ? 400 : 0;
+    for (int i = 0; i < quiet && wrong_.empty() && !all_run(); ++i) {
+        act();
+        check();
+    }
+    accidents_ = true;
     for (int i = 0; i < steps && wrong_.empty() && !over_; ++i) {
         accident();
         act();
@@ -96,6 +104,12 @@ void World::accident() {
         case 14:
             confuse(slot);
             break;
+        case 16:  // no way to the coordinator, for longer than it waits, perhaps
+            if (self.ranks && pick(2) == 0) {
+                drop(slot);
+                self.cut_off_until = steady_ + std::chrono::milliseconds{pick(20'000)};
+            }
+            break;
         case 8:  // SIGTERM
             if (self.alive && !self.frozen && pick(64) == 0) {
                 self.told_to_end = true;
@@ -103,6 +117,8 @@ void World::accident() {
             }
             break;
         case 15:
+        case 17:
+        case 18:
             if (!self.frozen) {
                 repeat(slot);
             }
@@ -164,7 +180,7 @@ void World::act() {
     } else if (self.setup && pick(4) == 0) {
         self.setup = false;
         take(slot, node_input::SetupEnded{});
-    } else if (!self.link) {
+    } else if (!self.link && steady_ >= self.cut_off_until) {
         connect(slot);
     } else if (!self.in.empty()) {
         const FromDaemon message = self.in.front();
@@ -172,7 +188,7 @@ void World::act() {
         obey(slot, message);
     } else if (self.ranks && self.ending) {
         ranks_end(slot);
-    } else if (self.ranks && pick(4) == 0) {
+    } else if (self.ranks && self.link && pick(4) == 0) {
         ask_for_key(slot, self.generation);
     }
 }

@@ -42,8 +42,9 @@ struct Node {
     NodeMachine machine;
     Outbox outbox;
     bool alive = true;
-    bool frozen = false;  // does nothing, its ranks go on
-    AgentPtr link{};      // nullptr: not connected
+    bool frozen = false;                                    // does nothing, its ranks go on
+    AgentPtr link{};                                        // nullptr: not connected
+    std::chrono::steady_clock::time_point cut_off_until{};  // it cannot connect before
     std::deque<wire::AgentMessage> out{};
     std::deque<FromDaemon> in{};
     std::vector<wire::DaemonMessage> obeyed{};  // over this connection

@@ -280,7 +280,7 @@ void World::confuse(std::int32_t slot) {
     if (newest > 1) {
         ask_for_key(slot, newest - 1);
     }
-    if (pick(32) != 0 || self.link == nullptr) {
+    if (pick(12) != 0 || self.link == nullptr) {
         return;
     }
     self.confused = true;
