@@ -92,6 +92,11 @@ class Lints(unittest.TestCase):
         self.assertEqual(code, 1, out)
         self.assertIn("reaches job/async/sleep.hpp by job/model/wait.hpp", out)
         self.passed("machine", folder + "a.cpp", '#include "job/base/text.hpp"\n// steady_clock::now() is its driver\'s\n')
+        node = "job/agent/machine/"
+        self.refused("machine", node + "a.cpp", "#include <sys/wait.h>\n", "reaches <sys/wait.h>")
+        self.refused("machine", node + "a.cpp", '#include "job/agent/ranks/rank_group.hpp"\n', "reaches job/agent/ranks/rank_group.hpp")
+        self.refused("machine", node + "a.cpp", "auto f() { return steady_clock::now(); }\n", "machine/a.cpp:1: asks the world: steady_clock::now")
+        self.passed("machine", node + "a.cpp", '#include "job/model/wire/wire.hpp"\n')
 
     def test_layers(self):
         self.refused("layers", "job/base/a.cpp", '#include "job/model/spec/spec.hpp"\n',

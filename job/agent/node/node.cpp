@@ -1,11 +1,11 @@
-// size: a small function per message of the daemon
-// The daemon's side of a node: messages in, messages out. node_ranks.cpp is the ranks' side,
-// node_end.cpp how it ends.
+// The driver of a node's machine: what the daemon says goes in, and what is to be done is done.
+// node_ranks.cpp is the ranks' side, node_end.cpp how it ends.
 #include "job/agent/node/node.hpp"
 
 #include "job/agent/ranks/rank_state.hpp"
+#include "job/agent/torch_store/store_guard.hpp"
 #include "job/async/sleep.hpp"
-#include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
 #include "job/base/sort.hpp"
@@ -13,21 +13,14 @@
 #include "job/model/spec/signed_statement.hpp"
 #include "job/model/state.hpp"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
 namespace lockstep {
 namespace {
-
-std::chrono::milliseconds grace_of(std::int64_t milliseconds) {
-    return std::chrono::milliseconds{std::clamp<std::int64_t>(milliseconds, 0, 600'000)};
-}
 
 std::string path_of(const std::map<std::string, std::string>& environment) {
     const auto found = environment.find("PATH");
@@ -51,53 +44,38 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
     : tasks_(tasks),
       config_(std::move(config)),
       sockets_(std::move(sockets)),
-      telemetry_(config_.node_rank),
-      group_(
-          tasks,
-          {[this](std::int32_t rank, std::vector<RankReport> reports) {
-               on_captured(rank, std::move(reports));
-           },
-           [this](std::int32_t rank) { on_rank_ending(rank); },
-           [this](wire::Exited& exited, const RankGroup::LastWords& words) {
-               judge(exited, words);
-           },
-           [this](wire::Exited exited) { on_rank_exited(std::move(exited)); },
-           [this](std::int32_t rank, std::string why) {
-               fault(rank, to_string(CauseClass::node_lost), std::move(why));
-           },
-           [this] { on_all_ended(); }, [this](std::string_view bytes) { children_.printed(bytes); },
-           [this](std::int32_t rank, std::string what) { give_warning(rank, std::move(what)); },
-           [this](std::int32_t rank, const SpawnRequest& request) {
-               return standbys_.take(rank - world_->first_rank, request);
-           }},
-          config_.timing),
+      machine_(config_.incarnation, {config_.timing.grace, config_.settle}),
+      environment_(tasks, config_, sockets_.path(),
+                   [this] {
+                       if (!environment_.problem().empty() && !machine_.stopping()) {
+                           log::error("setup has failed", {{"why", environment_.problem()}});
+                       }
+                       take(node_input::SetupEnded{});
+                   }),
+      group_(tasks, group_handlers(), config_.timing),
       standbys_(tasks, sockets_.path(),
                 {[this](std::int32_t local, std::string text) {
-                     give_warning(world_->first_rank + local, std::move(text));
+                     warn(here_->world.first_rank + local, std::move(text));
                  },
                  [this] { group_.other_was_killed(); }},
                 {}),
       children_(tasks, child_handlers()),
-      runner_(tasks.io()),
+      rank_tasks_(tasks, config_, group_, task_handlers()),
+      reports_(tasks, config_, {outbox_, children_, standbys_}, report_handlers()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
       preflight_(tasks, preflight_options(config_),
                  [this](wire::AgentMessage message) {
-                     if (connected_) {
+                     if (machine_.connected()) {
                          outbox_.control(message);
-                         wake();
+                         wake_();
                      }
                  }),
       tick_timer_(tasks.io()),
-      settle_timer_(tasks.io()) {
-    result_.incarnation = config_.incarnation;
-}
+      leave_timer_(tasks.io()),
+      gpus_(tasks, config_, machine_, outbox_, [this] { wake_(); }) {}
 
 void Node::start() {
     tasks_.spawn("tick", tick());
-}
-
-void Node::wake() {
-    wake_();
 }
 
 wire::Hello Node::hello() {
@@ -108,8 +86,8 @@ wire::Hello Node::hello() {
     hello.incarnation = config_.incarnation;
     hello.allocation = config_.allocation;
     hello.version = kVersion;
-    hello.generation = world_ ? world_->generation : 0;
-    hello.ranks_running = group_.running();
+    hello.generation = machine_.generation();
+    hello.ranks_running = machine_.ranks_run();
     hello.time = SystemClock{}.wall();
     hello.preflight = true;
     hello_at_ = hello.time;
@@ -117,55 +95,70 @@ wire::Hello Node::hello() {
     return hello;
 }
 
+// An answer to an effect is taken once all the effects beside it are done.
+void Node::take(NodeInput input) {
+    inputs_.push_back(std::move(input));
+    if (std::exchange(taking_, true)) {
+        return;
+    }
+    while (!inputs_.empty()) {
+        const NodeInput next = std::move(inputs_.front());
+        inputs_.pop_front();
+        const NodeTime now{std::chrono::steady_clock::now(), SystemClock{}.wall()};
+        for (const NodeEffect& effect : machine_.take(next, now)) {
+            std::visit([this](const auto& one) { perform(one); }, effect);
+        }
+    }
+    taking_ = false;
+    wake_();
+}
+
 void Node::welcome(const wire::Welcome& welcome, const std::string& local_address) {
-    const bool other_daemon = !daemon_.empty() && daemon_ != welcome.daemon;
-    daemon_ = welcome.daemon;
     address_ = local_address.empty() ? "127.0.0.1" : local_address;
     welcome_ = welcome;
-    connected_ = true;
     clock_offset_.restart();
     outbox_.reconnected(welcome.acked_batch);
-    telemetry_.begin_after(welcome.acked_batch);
-    const bool first = !spec_;
-    if (first) {
+    reports_.begin_after(welcome.acked_batch);
+    node_input::Welcomed input;
+    input.daemon = welcome.daemon;
+    input.generation = welcome.generation;
+    input.preflight = welcome.preflight;
+    if (!spec_) {
         auto spec = config_.signed_document.empty()
                         ? parse_spec(welcome.spec)
                         : read_signed_document(welcome.document, config_.signed_document,
                                                static_cast<std::size_t>(config_.signed_point));
         if (!spec) {
-            fault(-1, to_string(CauseClass::internal),
-                  "the agent does not understand the job: " + spec.error().message);
-            wake();
+            input.problem = environment_.masked("the agent does not understand the job: " +
+                                                spec.error().message);
+            take(std::move(input));
             return;
         }
-        spec_ = std::move(*spec);
-    }
-    keep_to_what_is_signed();
-    if (first) {
-        take_secrets(*welcome_);
-        begin_setup();
+        take_job(std::move(*spec));
+    } else {
+        keep_to_what_is_signed();
     }
     // What is not needed any more need not be here.
     welcome_->secret_names.clear();
     welcome_->secret_values.clear();
-    log::info("connected", {{"job", welcome.job_id},
-                            {"attempt", welcome.attempt},
-                            {"node_rank", config_.node_rank},
-                            {"daemon_restarted", other_daemon}});
-    for (const auto& request : keys_.after_reconnect(other_daemon)) {
-        outbox_.control(request);
+    log::info(
+        "connected",
+        {{"job", welcome.job_id}, {"attempt", welcome.attempt}, {"node_rank", config_.node_rank}});
+    const bool fixed = spec_->resources.spares == 0 && !spec_->resources.is_elastic();
+    input.job = NodeJob{needs_endpoints(*spec_), fixed};
+    take(std::move(input));
+}
+
+// Of the first WELCOME.
+void Node::take_job(JobSpec spec) {
+    spec_ = std::move(spec);
+    keep_to_what_is_signed();
+    if (std::string missing = environment_.take_secrets(*spec_, *welcome_); !missing.empty()) {
+        fault(-1, CauseClass::user_error, std::move(missing));
     }
-    if (!started_.empty() && welcome.generation == world_->generation) {
-        // The first STARTED may have been lost with the connection; the daemon ignores a repeat.
-        send_started();
-    } else if (!stopping_) {
-        send_join();
+    if (environment_.begin(*spec_)) {
+        take(node_input::SetupBegun{});
     }
-    begin_preflight(*welcome_);
-    if (settling_ && outbox_.settled()) {
-        settle_timer_.cancel();
-    }
-    wake();
 }
 
 // A folder that lockstepd chose could hold a checkpoint whose loading runs what is in it.
@@ -184,34 +177,57 @@ void Node::on(const wire::Clock& clock) {
     clock_offset_.answered(clock.asked_us, clock.daemon_us, std::chrono::steady_clock::now());
 }
 
+void Node::on(const wire::Ack& ack) {
+    outbox_.acknowledge(ack.event, ack.batch);
+    if (outbox_.settled()) {
+        leave_timer_.cancel();
+    }
+}
+
 void Node::disconnected() {
-    connected_ = false;
     outbox_.disconnected();
+    take(node_input::Disconnected{});
 }
 
 void Node::handle(const wire::DaemonMessage& message) {
-    std::visit([this](const auto& m) { on(m); }, message);
-    wake();
+    std::visit([this](const auto& one) { on(one); }, message);
+    wake_();
 }
 
-void Node::send_join() {
-    if (const Status held = hold_ports(); !held) {
-        log::error("cannot hold a port", {{"why", held.error().message}});
+void Node::perform(const node_effect::Send& send) {
+    outbox_.control(send.message);
+}
+
+void Node::perform(const node_effect::SendLast& send) {
+    outbox_.control_last(send.join);
+}
+
+void Node::perform(const node_effect::Report& report) {
+    std::visit([this](const auto& event) { outbox_.event(event); }, report.event);
+}
+
+void Node::perform(const node_effect::SendRows&) {
+    reports_.flush();
+}
+
+void Node::perform(const node_effect::AskKeysAgain& ask) {
+    reports_.ask_keys_again(ask.lost);
+}
+
+void Node::perform(const node_effect::HoldPorts&) {
+    const std::int32_t endpoints = needs_endpoints(*spec_) ? spec_->ranks_per_node() : 0;
+    const Status held = ports_.hold(address_, {endpoints, spec_->resources.gpus_per_node > 0});
+    if (!held) {
         ports_problem_ = held.error().message;
+        take(node_input::PortsMissing{ports_problem_});
         return;
     }
     ports_problem_.clear();
     const Machine machine = read_machine();
     wire::Join join;
     join.address = address_;
-    join.port = port_->number();
-    // A generation that was prepared and never started has left nothing here.
-    if (world_) {
-        join.generation = phase_ == Phase::waiting ? world_->generation : world_->generation - 1;
-    }
-    for (const HeldPort& port : rank_ports_) {
-        join.ports.push_back(port.number());
-    }
+    join.port = ports_.master()->number();
+    join.ports = ports_.ranks();
     join.cores = machine.cores;
     join.gpus = machine.gpus;
     join.memory_mb = machine.memory_mb;
@@ -219,18 +235,19 @@ void Node::send_join() {
     if (join.addresses.size() > limits::kNodeAddresses) {
         join.addresses.clear();  // some would not be enough
     }
-    outbox_.control_last(join);
+    take(node_input::PortsHeld{std::move(join)});
+}
+
+void Node::perform(const node_effect::HoldPortsAgain&) {
+    ports_.hold_again(address_);
 }
 
 // As NTP does: its answer was made half way between HELLO and WELCOME, give or take that half. A
 // machine that is busy takes long to answer, and that is not its clock.
-void Node::begin_preflight(const wire::Welcome& welcome) {
-    if (!welcome.preflight || stopping_) {
-        return;
-    }
+void Node::perform(const node_effect::BeginPreflight&) {
     Preflight::Start start;
     start.spec = *spec_;
-    start.checkpoint_directory = welcome.checkpoint_directory;
+    start.checkpoint_directory = welcome_->checkpoint_directory;
     start.address = address_;
     start.ports_problem = ports_problem_;
     start.ports_needed = 1 + (needs_endpoints(*spec_) ? spec_->ranks_per_node() : 0);
@@ -238,258 +255,120 @@ void Node::begin_preflight(const wire::Welcome& welcome) {
                           std::chrono::steady_clock::now() - hello_made_)
                           .count();
     start.clock_error_ms = trip / 2;
-    start.clock_offset_ms = hello_at_ + trip / 2 - welcome.time;
+    start.clock_offset_ms = hello_at_ + trip / 2 - welcome_->time;
     preflight_.begin(start);
 }
 
-void Node::on(const wire::Probe& probe) {
-    preflight_.probe(probe);
+void Node::perform(const node_effect::BeginGeneration& begin) {
+    reports_.start_generation(begin.generation);
+    // The daemon has all of the generation before on disk, or there would be no next one. Its
+    // result must not speak for ranks that come.
+    std::error_code ignored;
+    std::filesystem::remove(config_.attempt_directory / wire::result_file_name(config_.node_rank),
+                            ignored);
 }
 
-void Node::on(const wire::PairTest& test) {
-    preflight_.pair_test(test);
+void Node::perform(const node_effect::NoMorePeers&) {
+    preflight_.no_more_peers();
 }
 
-void Node::send_started() {
-    wire::Started started;
-    started.generation = world_->generation;
-    started.ranks = started_;
-    outbox_.control(started);
+void Node::perform(const node_effect::EndStandbys&) {
+    standbys_.end();
 }
 
-void Node::on(const wire::World& world) {
-    const std::int32_t current = world_ ? world_->generation : 0;
-    if (stopping_ || !spec_ || world.generation < current ||
-        (world.generation == current && phase_ != Phase::ready)) {
-        log::info("world ignored", {{"generation", world.generation}, {"current", current}});
-        return;
-    }
-    if (group_.running()) {
-        next_world_ = world;
-        group_.stop(config_.timing.grace);
-        return;
-    }
-    prepare(world);
-}
-
-void Node::prepare(const wire::World& given) {
-    if (!has_hosts(given)) {
-        return;
-    }
-    if (setup_running_) {
-        awaiting_ = given;
-        return;
-    }
-    flush_rows();
-    const bool again = world_ && world_->generation == given.generation;
-    world_ = given;
-    wire::World& world = *world_;
-    if (!world.table.empty() && world.table == table_.digest) {
-        world.hosts = table_.hosts;
-        world.addresses = table_.addresses;
-        world.ports = table_.ports;
-    }
-    if (!world.address.empty()) {
-        address_ = world.address;  // where its peers have reached it
-    }
-    telemetry_.set_generation(world.generation);
-    if (!again) {
-        keys_.start_generation(world.generation);
-        warned_.clear();
-        started_.clear();
-        unwarned_.clear();
-        join_wanted_ = false;
-        forget_result();
-        result_.generation = world.generation;
-        result_.exits.clear();
-        result_.faults.clear();
-    }
-    if (auto prepared = prepare_ranks(); !prepared) {
-        phase_ = Phase::waiting;
-        ranks_.clear();
-        fault(-1, to_string(CauseClass::user_error), prepared.error().message);
-        save_result();
-        done();
-        return;
-    }
-    phase_ = Phase::ready;
-    wire::Ready ready;
-    ready.generation = world.generation;
-    outbox_.control(ready);
-}
-
-void Node::on(const wire::Start& start) {
-    if (!world_ || start.generation != world_->generation || phase_ != Phase::ready) {
-        log::info("start ignored", {{"generation", start.generation}});
-        return;
-    }
-    if (spec_->resources.spares == 0 && !spec_->resources.is_elastic()) {
-        preflight_.no_more_peers();
-    }
-    start_ranks();
-}
-
-void Node::on(const wire::Abort& abort) {
-    if (awaiting_ && awaiting_->generation == abort.generation) {
-        awaiting_.reset();
-        if (!world_ || world_->generation != abort.generation) {  // it left nothing here
-            if (!stopping_) {
-                send_join();
-            }
-            return;
-        }
-    }
-    if (!world_ || abort.generation != world_->generation) {
-        return;
-    }
+void Node::perform(const node_effect::StopEvidence&) {
     evidence_.stop();
-    log::info("generation aborted", {{"generation", abort.generation}, {"reason", abort.reason}});
-    if (group_.running()) {
-        join_wanted_ = true;
-        group_.stop(grace_of(abort.grace_ms));
-        return;
-    }
-    if (phase_ == Phase::ready) {
-        phase_ = Phase::waiting;
-        ranks_.clear();
-        done();
-    }
-    if (!stopping_) {
-        send_join();
-    }
 }
 
-void Node::on(const wire::Examine& examine) {
-    if (!world_ || examine.generation != world_->generation) {
-        return;
-    }
-    wire::Examined examined;
-    examined.generation = examine.generation;
-    std::vector<wire::StartedRank> ranks;
-    for (const wire::StartedRank& rank : started_) {
-        const auto& exits = result_.exits;
-        // Its process's number may be another's by now.
-        const bool ended = !group_.running() ||
-                           std::any_of(exits.begin(), exits.end(),
-                                       [&](const auto& exit) { return exit.rank == rank.rank; });
-        if (ended) {
-            examined.ranks.push_back({rank.rank, rank.pid, "X", ""});
-        } else {
-            examined.ranks.push_back(look_at_rank(rank.rank, rank.pid));
-            ranks.push_back(rank);
+void Node::perform(const node_effect::Examine& examine) {
+    wire::Examined examined = examine.examined;
+    for (wire::RankState& rank : examined.ranks) {
+        if (rank.state.empty()) {
+            rank = look_at_rank(rank.rank, rank.pid);
         }
     }
     outbox_.control(examined);
+    std::vector<wire::StartedRank> ranks = examine.living;
+    const auto& first = examine.asked.first;
     const auto wanted = [&](const wire::StartedRank& one) {
-        const std::int32_t local = one.rank - world_->first_rank;
-        return std::find(examine.first.begin(), examine.first.end(), local) != examine.first.end();
+        const std::int32_t local = one.rank - here_->world.first_rank;
+        return std::find(first.begin(), first.end(), local) != first.end();
     };
     sort_stably(ranks, [&](const wire::StartedRank& a, const wire::StartedRank& b) {
         return wanted(a) && !wanted(b);
     });
     const bool begun = evidence_.take(
-        examine.generation, std::move(ranks),
+        examine.asked.generation, std::move(ranks),
         [this](wire::EvidenceSaved saved) {
             log::info("evidence is written", {{"generation", saved.generation}});
             outbox_.control(std::move(saved));
-            wake();
+            wake_();
         },
-        examine.gentle);
+        examine.asked.gentle);
     if (!begun) {
-        log::info("evidence is being taken already", {{"generation", examine.generation}});
+        log::info("evidence is being taken already", {{"generation", examine.asked.generation}});
     }
 }
 
-// Whether the ranks' environment can be made from this world; if not, it waits for its table. A
-// large world's ranks are told nothing of each other but where they meet.
-bool Node::has_hosts(const wire::World& world) {
-    const bool told = needs_endpoints(*spec_) || world.nodes <= limits::kEnvironmentHosts;
-    if (world.table.empty() || world.table == table_.digest || !told) {
-        awaiting_.reset();
-        return true;
-    }
-    awaiting_ = world;
-    wire::TableRequest request;
-    request.generation = world.generation;
-    outbox_.control(request);
-    wake();
-    return false;
+void Node::perform(const node_effect::LookForSignal& look) {
+    const auto deaf = look.running ? here_->signal.find_deaf() : CheckpointSignal::Deaf{};
+    wire::CanSave answer;
+    answer.generation = look.asked.generation;
+    answer.round = look.asked.round;
+    answer.rank = deaf.rank;
+    answer.problem = deaf.problem;
+    outbox_.control(answer);
 }
 
-void Node::on(const wire::Table& table) {
-    table_ = table;
-    if (awaiting_ && awaiting_->table == table.digest && !stopping_) {
-        const wire::World world = std::move(*awaiting_);
-        prepare(world);
-    }
+void Node::perform(const node_effect::SignalRanks&) {
+    here_->signal.send();
 }
 
-void Node::on(const wire::Stop& stop) {
-    log::info("attempt is over", {{"reason", stop.reason}});
-    shut_down(grace_of(stop.grace_ms));
-}
-
-void Node::on(const wire::Ack& ack) {
-    outbox_.acknowledge(ack.event, ack.batch);
-    if (settling_ && outbox_.settled()) {
-        settle_timer_.cancel();
-    }
-}
-
-void Node::on(const wire::Fenced& fenced) {
-    fence(fenced.message);
-}
-
-void Node::fault(std::int32_t rank, std::string_view cause, std::string message) {
-    message = masked(std::move(message));
-    log::error("fault", {{"rank", rank}, {"class", cause}, {"message", message}});
-    wire::Fault fault;
-    fault.generation = world_ ? world_->generation : 0;
-    fault.rank = rank;
-    fault.cause_class = cause;
-    fault.message = std::move(message);
-    fault.time = SystemClock{}.wall();
-    result_.faults.push_back(fault);
-    outbox_.event(std::move(fault));
-    wake();
+void Node::perform(const node_effect::WarnRanks& warn) {
+    const auto deaf = here_->signal.warn(std::chrono::steady_clock::now());
+    wire::SaveAsked asked;
+    asked.generation = warn.generation;
+    asked.rank = deaf.rank;
+    asked.problem = deaf.problem;
+    asked.time = SystemClock{}.wall();
+    outbox_.event(std::move(asked));
 }
 
 Task<void> Node::tick() {
-    auto next_beat = std::chrono::steady_clock::now();
-    while (!finished_once_) {
+    next_beat_ = std::chrono::steady_clock::now();
+    while (!machine_.finished()) {
         children_.look();
-        if (phase_ == Phase::running && !group_.stopping()) {
+        if (group_.running() && !group_.stopping()) {
             standbys_.look();
         }
-        flush_rows();
-        if (connected_ && std::chrono::steady_clock::now() >= next_beat) {
-            next_beat = std::chrono::steady_clock::now() + limits::kBeatInterval;
-            wire::Beat beat;
-            beat.time = SystemClock{}.wall();
-            beat.generation = world_ ? world_->generation : 0;
-            beat.dropped_rows = outbox_.dropped_rows() + bad_reports_ + telemetry_.refused_values();
-            if (const auto offset = clock_offset_.estimate()) {
-                beat.offset_us = offset->offset_us;
-                beat.offset_error_us = offset->error_us;
-            }
-            if (clock_offset_.due()) {
-                beat.asks_us = SystemClock{}.wall_us();
-                clock_offset_.asked(beat.asks_us, std::chrono::steady_clock::now());
-            }
-            outbox_.control(beat);
-            tell_gpu_watch();
-            wake();
+        reports_.flush();
+        if (machine_.connected() && std::chrono::steady_clock::now() >= next_beat_) {
+            beat();
         }
-        warn_the_rest();
+        if (here_) {
+            here_->signal.warn_the_rest(std::chrono::steady_clock::now());
+        }
         co_await sleep_on(tick_timer_, config_.flush);
     }
 }
 
-void Node::flush_rows() {
-    while (const auto batch = telemetry_.take()) {
-        outbox_.batch(*batch);
-        wake();
+void Node::beat() {
+    next_beat_ = std::chrono::steady_clock::now() + limits::kBeatInterval;
+    wire::Beat beat;
+    beat.time = SystemClock{}.wall();
+    beat.generation = machine_.generation();
+    beat.dropped_rows = outbox_.dropped_rows() + reports_.refused();
+    if (const auto offset = clock_offset_.estimate()) {
+        beat.offset_us = offset->offset_us;
+        beat.offset_error_us = offset->error_us;
     }
+    if (clock_offset_.due()) {
+        beat.asks_us = SystemClock{}.wall_us();
+        clock_offset_.asked(beat.asks_us, std::chrono::steady_clock::now());
+    }
+    outbox_.control(beat);
+    follow_ranks();
+    wake_();
 }
 
 }  // namespace lockstep

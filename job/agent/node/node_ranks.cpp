@@ -1,449 +1,337 @@
-// size: what ranks need, say and leave, a small function each
-// The ranks' side of a node: what they need before they start, what they report, how they end.
-#include "job/agent/diagnostics/nccl_conf.hpp"
+// The ranks' side of a node: what is made for a generation, how its processes start, how they end.
 #include "job/agent/node/node.hpp"
-#include "job/base/clock.hpp"
-#include "job/base/files.hpp"
-#include "job/base/limits.hpp"
+#include "job/agent/ranks/failure_notes.hpp"
 #include "job/base/log.hpp"
-#include "job/base/text.hpp"
-#include "job/model/launch/framework_env.hpp"
 #include "job/model/state.hpp"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <cstdio>
+#include <cstdlib>
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
-namespace {
 
-std::string numbered(const char* format, std::int32_t number) {
-    std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), format, number);
-    return text.data();
-}
-
-RankReport single(std::string_view column, double value) {
-    RankReport report;
-    report.time = wall_seconds();
-    report.metrics.emplace_back(column, value);
-    return report;
-}
-
-}  // namespace
-
-RankPlace Node::place_of(std::int32_t local_rank) const {
-    RankPlace place;
-    place.job_id = welcome_->job_id;
-    place.attempt = welcome_->attempt;
-    place.generation = world_->generation;
-    place.rank = world_->first_rank + local_rank;
-    place.local_rank = local_rank;
-    place.node_rank = world_->node_rank;
-    place.world_size = world_->world_size;
-    place.local_world_size = world_->local_ranks;
-    place.nodes = std::max(world_->nodes, static_cast<std::int32_t>(world_->hosts.size()));
-    place.master_addr = world_->master_address;
-    place.master_port = world_->master_port;
-    place.hosts = world_->hosts;
-    for (std::size_t rank = 0; rank < world_->ports.size(); ++rank) {
-        const std::size_t node = rank / static_cast<std::size_t>(world_->local_ranks);
-        place.endpoints.push_back(host_and_port(world_->addresses.at(node), world_->ports[rank]));
-    }
-    place.address = address_;
-    place.socket_path = sockets_.socket_path(local_rank);
-    place.error_file =
-        (config_.attempt_directory / numbered("rank-%05d.error.json", place.rank)).string();
-    place.attempt_directory = config_.attempt_directory.string();
-    place.checkpoint_directory = welcome_->checkpoint_directory;
-    place.train_config_file =
-        (config_.attempt_directory / numbered("train-%05d.json", config_.node_rank)).string();
-    place.agent_program = config_.agent_program;
-    place.python_path = config_.python_path;
-    place.ras_port = ras_port_ ? ras_port_->number() : 0;
-    return place;
-}
-
-// The folders and files the ranks count on; the working directory.
-Result<std::string> Node::prepare_folders() {
-    std::string directory = config_.attempt_directory.string();
-    if (!spec_->working_directory.empty()) {
-        directory = (config_.attempt_directory / spec_->working_directory).string();
-        struct stat info {};
-        if (::stat(directory.c_str(), &info) != 0) {
-            return fail(Errc::not_found, (errno == ENOENT || errno == ENOTDIR
-                                              ? "working directory does not exist: "
-                                              : "working directory cannot be used: ") +
-                                             printable(directory));
-        }
-        if (!S_ISDIR(info.st_mode) || ::access(directory.c_str(), X_OK) != 0) {
-            return fail(Errc::denied,
-                        "working directory cannot be entered: " + printable(directory));
-        }
-    }
-    if (!welcome_->checkpoint_directory.empty()) {
-        if (auto made = make_private_directories(welcome_->checkpoint_directory); !made) {
-            return fail(made.error().in("checkpoint directory"));
-        }
-    }
-    if (spec_->framework == Framework::native && spec_->train) {
-        const auto written = write_file_atomic(place_of(0).train_config_file,
-                                               dump_json_pretty(to_json(*spec_->train)) + "\n");
-        if (!written) {
-            return fail(written.error().in("train configuration"));
-        }
-    }
-    return directory;
-}
-
-Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank, const std::string& directory,
-                                          std::map<std::string, std::string> inherited) const {
-    const RankPlace place = place_of(local_rank);
-    RankGroup::RankPlan plan;
-    plan.rank = place.rank;
-    plan.log = config_.attempt_directory / wire::rank_log_name(place.rank);
-    plan.mask = mask_;
-    plan.process.agent_program = config_.agent_program;
-    plan.process.directory = directory;
-    plan.process.argv = rank_command(*spec_, place, config_.train_program);
-    // Gloo listens on what this machine's name resolves to, and a node's name need not resolve;
-    // the interface of the address that reached the daemon is known to work.
-    if (const auto name = interface_of(address_); !name.empty()) {
-        inherited.try_emplace("GLOO_SOCKET_IFNAME", name);
-        // NCCL takes a name for a prefix unless = stands before it. A site that has chosen an
-        // interface in NCCL's own files is not overruled: variables would go before these.
-        auto all = spec_->environment;  // the job's own go before what is inherited
-        all.insert(inherited.begin(), inherited.end());
-        if (!nccl_conf_names("NCCL_SOCKET_IFNAME", all)) {
-            inherited.try_emplace("NCCL_SOCKET_IFNAME", "=" + name);
-        }
-    }
-    add_secrets(inherited);
-    plan.process.environment = rank_environment(*spec_, place, inherited);
-    const auto path = plan.process.environment.find("PATH");
-    const std::string search =
-        path == plan.process.environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
-    if (plan.process.argv.empty()) {
-        return fail(Errc::invalid, "the command is empty");
-    }
-    auto program = find_program(plan.process.argv.front(), search, directory);
-    if (!program) {
-        return fail(program.error());
-    }
-    plan.process.program = std::move(*program);
-    plan.launcher = has_launcher();
-    // The native trainer reports every step; its lines are for people.
-    if (spec_->framework != Framework::native && !plan.launcher &&
-        (spec_->capture.preset != "none" || !spec_->capture.loss.empty())) {
-        plan.capture.emplace(spec_->capture.preset, spec_->capture.loss);
-        plan.world_size = world_->world_size;
-    }
-    return plan;
-}
-
-Status Node::listen_for(std::int32_t local_rank) {
-    const auto index = static_cast<std::size_t>(local_rank);
-    ReportSocket::Handlers handlers;
-    handlers.message = [this, index](std::uint64_t connection, std::string_view bytes) {
-        on_rank_message(ranks_[index], connection, bytes);
+RankGroup::Handlers Node::group_handlers() {
+    RankGroup::Handlers out;
+    out.captured = [this](std::int32_t rank, const std::vector<RankReport>& reports) {
+        reports_.captured(rank, reports);
     };
-    handlers.too_large = [this, index](std::uint64_t connection, std::size_t size,
-                                       std::string_view head) {
-        on_large_message(ranks_[index], connection, size, head);
+    out.ending = [this](std::int32_t rank) { on_rank_ending(rank); };
+    out.judge = [this](wire::Exited& exited, const RankGroup::LastWords& words) {
+        judge(exited, words);
     };
-    auto socket =
-        ReportSocket::listen(tasks_, sockets_.socket_path(local_rank), std::move(handlers));
-    if (!socket) {
-        return fail(socket.error());
+    out.exited = [this](wire::Exited exited) { on_rank_exited(std::move(exited)); };
+    out.unkillable = [this](std::int32_t rank, std::string why) {
+        fault(rank, CauseClass::node_lost, std::move(why));
+    };
+    out.all_ended = [this] { take(node_input::RanksEnded{}); };
+    out.printed = [this](std::string_view bytes) { children_.printed(bytes); };
+    out.warned = [this](std::int32_t rank, std::string what) { warn(rank, std::move(what)); };
+    out.warm = [this](std::int32_t rank, const SpawnRequest& request) {
+        return standbys_.take(rank - here_->world.first_rank, request);
+    };
+    return out;
+}
+
+NodeChildren::Handlers Node::child_handlers() {
+    NodeChildren::Handlers out;
+    out.captured = [this](std::int32_t rank, const std::vector<RankReport>& reports) {
+        reports_.captured(rank, reports);
+    };
+    out.node_log = [this](std::string_view bytes) {
+        group_.append_log(here_->world.first_rank, bytes);
+    };
+    out.changed = [this] {
+        take(node_input::RanksChanged{children_.started()});
+        follow_ranks();
+    };
+    out.warn = [this](std::int32_t rank, std::string message) { warn(rank, std::move(message)); };
+    out.stopping = [this] { return group_.stopping(); };
+    out.catch_up = [this] { reports_.catch_up(); };
+    return out;
+}
+
+RankReports::Handlers Node::report_handlers() {
+    RankReports::Handlers out;
+    out.connected = [this] { return machine_.connected(); };
+    out.wake = [this] { wake_(); };
+    out.warn = [this](std::int32_t rank, std::string message) { warn(rank, std::move(message)); };
+    return out;
+}
+
+RankTasks::Handlers Node::task_handlers() {
+    RankTasks::Handlers out;
+    out.plan = [this](const task_wire::Hello& hello) { return plan_task(hello); };
+    out.all_here = [this](std::int32_t generation, std::vector<wire::StartedRank> ranks) {
+        take(node_input::RanksStarted{generation, std::move(ranks)});
+    };
+    out.missing = [this](std::string why) {
+        if (!machine_.stopping()) {
+            fault(-1, CauseClass::scheduler, std::move(why));
+            group_.stop(config_.timing.grace);
+        }
+    };
+    return out;
+}
+
+RankPlanner Node::planner() const {
+    return {config_,  *spec_,       *welcome_, here_->world,
+            sockets_, environment_, address_,  ports_.ras()};
+}
+
+void Node::perform(const node_effect::PrepareRanks& prepare) {
+    here_.reset();  // first: what it has listened on is free again
+    here_.emplace(Generation{prepare.world, CheckpointSignal{*spec_, group_}});
+    if (!here_->world.address.empty()) {
+        address_ = here_->world.address;  // where its peers have reached it
     }
-    ranks_[index].socket = std::move(*socket);
-    return {};
+    reports_.expect(here_->world, spec_->roles.empty(), has_launcher());
+    const Status prepared = prepare_ranks();
+    take(node_input::RanksPrepared{prepared ? "" : environment_.masked(prepared.error().message)});
 }
 
 // Everything that can be wrong is found here, before any rank starts anywhere.
 Status Node::prepare_ranks() {
-    if (auto good = check_endpoints(); !good) {
+    if (auto good = ports_.check(here_->world, needs_endpoints(*spec_)); !good) {
         return good;
     }
-    if (!setup_problem_.empty()) {
-        return fail(Errc::invalid, setup_problem_);
+    if (!environment_.problem().empty()) {
+        return fail(Errc::invalid, environment_.problem());
     }
-    const auto directory = prepare_folders();
+    const RankPlanner plan = planner();
+    const auto directory = plan.prepare_folders();
     if (!directory) {
         return fail(directory.error());
     }
-    directory_ = *directory;
-    if (auto open = open_gate(); !open) {
-        return open;
+    here_->directory = *directory;
+    if (spec_->launch == Launch::task) {
+        if (auto open = rank_tasks_.open(sockets_.task_path()); !open) {
+            return open;
+        }
     }
-    plans_.clear();
-    ranks_.clear();
-    ranks_.resize(static_cast<std::size_t>(world_->local_ranks));
-    for (std::size_t local = 0; local < ranks_.size(); ++local) {
-        ranks_[local].rank = world_->first_rank + static_cast<std::int32_t>(local);
-    }
-    const std::int32_t started = has_launcher() ? 1 : world_->local_ranks;
+    const std::int32_t started = has_launcher() ? 1 : here_->world.local_ranks;
     for (std::int32_t local = 0; local < started; ++local) {
-        auto plan = plan_of(local, *directory, base_);
-        if (!plan) {
-            return fail(plan.error());
+        auto one = plan.plan_of(local, *directory, environment_.base());
+        if (!one) {
+            return fail(one.error());
         }
         std::error_code ignored;  // of an earlier generation, if there was one
-        std::filesystem::remove(place_of(local).error_file, ignored);
-        plans_.push_back(std::move(*plan));
-        if (auto listening = listen_for(local); !listening) {
+        std::filesystem::remove(plan.place_of(local).error_file, ignored);
+        here_->plans.push_back(std::move(*one));
+        if (auto listening = reports_.listen(local, sockets_.socket_path(local)); !listening) {
             return listening;
         }
     }
-    bind_ranks();
-    return open_store();
+    for (std::string& warning : plan.bind(here_->plans)) {
+        warn(-1, std::move(warning));
+    }
+    return open_meeting_place();
 }
 
-void Node::start_ranks() {
-    phase_ = Phase::running;
-    result_saved_ = false;
-    release_ports();
+// A fresh one, before READY leaves: no key outlives its generation.
+Status Node::open_meeting_place() {
+    if (here_->world.first_rank != 0 || has_launcher() || here_->plans.empty()) {
+        return {};
+    }
+    auto place = MeetingPlace::open(
+        tasks_, here_->world, here_->plans.front().process.environment, ports_.master(), address_,
+        [this](std::string refused) {
+            warn(-1, std::move(refused) +
+                         ". If that was one of its ranks: with \"environment\": "
+                         "{\"TORCHELASTIC_USE_AGENT_STORE\": \"False\"} rank 0 of torch serves "
+                         "the store, to everybody");
+        });
+    if (!place) {
+        return fail(place.error());
+    }
+    here_->meeting_place = std::move(*place);
+    return {};
+}
+
+void Node::perform(const node_effect::DropRanks&) {
+    reports_.close();
+}
+
+void Node::perform(const node_effect::StartRanks&) {
+    ports_.release(here_->world, here_->meeting_place.serves());
     warn_of_missing_hooks();
     if (spec_->launch == Launch::task) {
-        expect_tasks();
+        const Status expected =
+            rank_tasks_.expect(*spec_, here_->world.generation, std::exchange(here_->plans, {}),
+                               here_->world.node_rank == 0);
+        if (!expected) {
+            take(node_input::RanksNotStarted{CauseClass::internal,
+                                             environment_.masked(expected.error().message),
+                                             group_.running()});
+        }
         return;
     }
+    start_processes();
+}
+
+void Node::start_processes() {
     std::vector<SpawnRequest> requests;
     if (!spec_->recovery.warm_standby.empty()) {
-        for (const RankGroup::RankPlan& plan : plans_) {
+        for (const RankGroup::RankPlan& plan : here_->plans) {
             requests.push_back(plan.process);
         }
     }
-    auto started = group_.start(world_->generation, std::exchange(plans_, {}));
+    auto started = group_.start(here_->world.generation, std::exchange(here_->plans, {}));
     if (!started) {
-        fault(-1, to_string(CauseClass::user_error), started.error().message);
-        if (!group_.running()) {
-            on_all_ended();
-        }
+        take(node_input::RanksNotStarted{CauseClass::user_error,
+                                         environment_.masked(started.error().message),
+                                         group_.running()});
         return;
     }
-    started_ = std::move(*started);
-    begin_children();
-    begin_standbys(std::move(requests));
-    log::info("ranks started", {{"generation", world_->generation}, {"ranks", started_.size()}});
-    send_started();
+    take(node_input::RanksStarted{here_->world.generation, *started});
+    if (has_launcher()) {
+        begin_children(started->front().pid);
+    }
+    begin_standbys(std::move(requests), *started);
+}
+
+void Node::perform(const node_effect::StopRanks& stop) {
+    group_.stop(stop.grace);
 }
 
 // Once the ranks run, for the generation that may follow.
-void Node::begin_standbys(std::vector<SpawnRequest> requests) {
+void Node::begin_standbys(std::vector<SpawnRequest> requests,
+                          const std::vector<wire::StartedRank>& started) {
     std::vector<Standbys::Rank> ranks;
     for (std::size_t local = 0; local < requests.size(); ++local) {
-        ranks.push_back({std::move(requests[local]), started_[local].pid});
+        ranks.push_back({std::move(requests[local]), started[local].pid});
     }
-    standbys_.begin(spec_->recovery.warm_standby, std::move(ranks), mask_);
+    standbys_.begin(spec_->recovery.warm_standby, std::move(ranks), environment_.mask());
 }
 
-Node::RankState* Node::state_of(std::int32_t rank) {
-    if (!world_ || rank < world_->first_rank) {
-        return nullptr;
+// Launch node: one process of this node starts its ranks itself. What they say and how they end
+// comes to the same places as of ranks that the agent has started.
+void Node::begin_children(std::int64_t launcher) {
+    NodeChildren::Setup setup;
+    setup.generation = here_->world.generation;
+    setup.first_rank = here_->world.first_rank;
+    setup.count = here_->world.local_ranks;
+    setup.world_size = here_->world.world_size;
+    setup.launcher = launcher;
+    setup.node = config_.name;
+    setup.logs = config_.attempt_directory;
+    setup.mask = environment_.mask();
+    if (spec_->capture.preset != "none" || !spec_->capture.loss.empty()) {
+        setup.capture = std::pair{spec_->capture.preset, spec_->capture.loss};
     }
-    const auto index = static_cast<std::size_t>(rank - world_->first_rank);
-    return index < ranks_.size() ? &ranks_[index] : nullptr;
+    children_.begin(std::move(setup));
 }
 
-void Node::on_rank_message(RankState& rank, std::uint64_t connection, std::string_view bytes) {
-    auto message = parse_rank_message(bytes, wall_seconds());
-    if (!message) {
-        if (message.error().id && rank.socket) {
-            rank.socket->answer(connection, encode_rank_refusal(*message.error().id, "invalid",
-                                                                message.error().reason));
-        }
-        on_bad_message(rank, message.error().reason);
-        return;
+task_wire::Plan Node::plan_task(const task_wire::Hello& hello) const {
+    task_wire::Plan out;
+    if (!here_ || !machine_.ranks_run() || hello.generation != here_->world.generation ||
+        hello.local_rank >= here_->world.local_ranks ||
+        hello.rank != here_->world.first_rank + hello.local_rank) {
+        out.refused = "rank " + std::to_string(hello.rank) + " of generation " +
+                      std::to_string(hello.generation) + " is not expected on this node";
+        return out;
     }
-    if (const auto* hello = std::get_if<RankHello>(&*message)) {
-        accept(rank, connection, *hello);
-        return;
+    if (spec_->framework == Framework::mpi && !has_process_manager(hello.environment)) {
+        out.refused =
+            "srun gives its tasks no PMI here: name one that the MPI library knows, with "
+            "SLURM_MPI_TYPE (pmix, pmi2) in /environment";
+        return out;
     }
-    RankState* speaker = speaker_of(rank, connection);
-    const bool asks = std::holds_alternative<RankKeyRequest>(*message);
-    if (speaker == nullptr && !asks) {
-        if (auto* note = std::get_if<ExceptionNote>(&*message)) {
-            accept_unknown(std::move(*note));
-        } else {
-            on_unnamed(connection);
-        }
-        return;
+    auto plan = planner().plan_of(hello.local_rank, here_->directory,
+                                  environment_.of_task(hello.environment));
+    if (!plan) {
+        out.refused = plan.error().message;
+        return out;
     }
-    std::visit(
-        [&](auto& m) {
-            using Kind = std::decay_t<decltype(m)>;
-            if constexpr (std::is_same_v<Kind, RankKeyRequest>) {
-                accept(speaker == nullptr ? rank : *speaker, connection, m);
-            } else if constexpr (!std::is_same_v<Kind, RankHello>) {
-                accept(*speaker, std::move(m));
-            }
-        },
-        *message);
-}
-
-// It cannot be parsed, but whoever waits for an answer is not left waiting.
-void Node::on_large_message(RankState& rank, std::uint64_t connection, std::size_t size,
-                            std::string_view head) {
-    const std::string reason =
-        "a message of " + std::to_string(size) +
-        " bytes is too large: " + std::to_string(ReportSocket::kMessageBytes) +
-        " at most, and a value of a key has at most " + std::to_string(limits::kValueBytes);
-    head = head.substr(0, 4096);
-    const bool is_report = head.find(R"("op":"report")") != std::string_view::npos ||
-                           head.find(R"("op": "report")") != std::string_view::npos;
-    if (rank.socket && !is_report) {
-        rank.socket->answer(connection, encode_rank_refusal(std::nullopt, "invalid", reason));
-    }
-    on_bad_message(rank, reason);
-}
-
-void Node::on_bad_message(RankState& rank, const std::string& reason) {
-    ++bad_reports_;
-    if (++rank.bad == 1) {
-        log::warn("a report was refused; further ones of this rank are only counted",
-                  {{"rank", rank.rank}, {"reason", reason}});
-    }
-}
-
-void Node::accept(RankState& rank, RankReport report) {
-    rank.reports_loss = rank.reports_loss || report.has_loss;
-    if (rank.bad != rank.bad_told) {
-        rank.bad_told = rank.bad;
-        report.metrics.emplace_back("bad_reports", static_cast<double>(rank.bad));
-    }
-    add_row(rank.rank, report);
-}
-
-void Node::accept(RankState& rank, const RankCheckpoint& checkpoint) {
-    wire::CheckpointSaved saved;
-    saved.generation = world_->generation;
-    saved.rank = rank.rank;
-    saved.step = checkpoint.step;
-    saved.path = checkpoint.path;
-    saved.time = SystemClock{}.wall();
-    outbox_.event(std::move(saved));
-    wake();
-}
-
-void Node::accept(RankState& rank, const RankPhase& phase) {
-    add_row(rank.rank, single("phase_code", phase.code));
-}
-
-void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyRequest& request) {
-    KvProxy::Origin origin;
-    origin.rank = rank.rank;
-    origin.connection = connection;
-    origin.id = request.id;
-    origin.op = request.request.op;
-    origin.deadline =
-        std::chrono::steady_clock::now() + std::chrono::milliseconds{request.request.timeout_ms};
-    auto asked = keys_.ask(origin, request.request);
-    if (asked.answer) {
-        answer(origin, *asked.answer);
-    }
-    // Without a connection it stays with the broker, which sends it after the next WELCOME.
-    if (asked.send && connected_) {
-        outbox_.control(*asked.send);
-        wake();
-    }
-}
-
-void Node::on(const wire::KeyReply& reply) {
-    const auto answered = keys_.answered(reply, std::chrono::steady_clock::now());
-    for (const auto& origin : answered.origins) {
-        answer(origin, reply);
-    }
-    if (answered.again) {
-        outbox_.control(*answered.again);
-        wake();
-    }
-}
-
-void Node::answer(const KvProxy::Origin& origin, const wire::KeyReply& reply) {
-    RankState* rank = state_of(origin.rank);
-    if (rank != nullptr && socket_holder(*rank).socket) {
-        socket_holder(*rank).socket->answer(
-            origin.connection, encode_rank_answer(origin.id, origin.op, reply),
-            encode_rank_refusal(origin.id, to_string(Errc::exhausted),
-                                "the answer is larger than a socket's buffer on this node "
-                                "(net.core.wmem_max)"));
-    }
-}
-
-void Node::on_captured(std::int32_t rank, std::vector<RankReport> reports) {
-    const RankState* state = state_of(rank);
-    if (state == nullptr || state->reports_loss) {
-        return;
-    }
-    for (const auto& report : reports) {
-        add_row(rank, report);
-    }
-}
-
-void Node::add_row(std::int32_t rank, const RankReport& report) {
-    if (telemetry_.full()) {
-        flush_rows();
-    }
-    if (report.step >= 0) {
-        standbys_.stepped(rank - world_->first_rank);
-    }
-    telemetry_.add(rank, report);
+    out.program = std::move(plan->process.program);
+    out.argv = std::move(plan->process.argv);
+    out.directory = std::move(plan->process.directory);
+    out.environment = std::move(plan->process.environment);
+    return out;
 }
 
 void Node::on_rank_ending(std::int32_t rank) {
-    standbys_.ended(rank - world_->first_rank);
-    RankState* state = state_of(rank);
-    if (state == nullptr || !state->socket) {
-        return;
-    }
-    state->socket->drain();
-    state->socket->close();
-    if (has_launcher()) {
-        children_.finish();
-    }
-    if (state->bad != state->bad_told) {
-        state->bad_told = state->bad;
-        add_row(rank, single("bad_reports", static_cast<double>(state->bad)));
-    }
+    standbys_.ended(rank - here_->world.first_rank);
+    reports_.ending(rank);
 }
 
 void Node::on_rank_exited(wire::Exited exited) {
-    if (has_launcher()) {
-        on_launcher_exited(exited);
-        wake();
+    reports_.flush();
+    if (!has_launcher()) {
+        environment_.mask_end(exited);
+        take(node_input::RankExited{std::move(exited)});
         return;
     }
-    flush_rows();
-    mask_end(exited);
-    result_.exits.push_back(exited);
-    outbox_.event(std::move(exited));
-    wake();
+    for (NodeChildren::Ended& one : children_.ends(exited)) {
+        judge_child(one);
+        environment_.mask_end(one.exited);
+        take(node_input::RankExited{std::move(one.exited)});
+    }
 }
 
-void Node::on_all_ended() {
-    phase_ = Phase::waiting;
-    flush_rows();
-    save_result();
-    done();
-    if (!stopping_) {
-        hold_ports_again();
+void Node::judge(wire::Exited& exited, const RankGroup::LastWords& words) {
+    if (has_launcher()) {
+        here_->launcher_words = words;  // judged with its ranks
+        return;
     }
-    if (settling_) {
-        settle_timer_.cancel();
-    } else if (stopping_) {
-        shut_down(std::chrono::milliseconds{0}, farewell_);
-    } else if (next_world_) {
-        const wire::World world = *std::exchange(next_world_, std::nullopt);
-        prepare(world);
-    } else if (std::exchange(join_wanted_, false) && connected_) {
-        send_join();
-        wake();
+    std::vector<ExceptionNote> notes = reports_.take_notes(exited.rank);
+    auto recorded = read_error_file(
+        planner().place_of(exited.rank - here_->world.first_rank).error_file, words.pid);
+    if (recorded) {  // what the hooks have told is told better
+        notes.insert(notes.begin(), std::move(*recorded));
     }
+    judge_exit(exited, words, std::move(notes), known_clock_offset());
+}
+
+// Why a rank failed: by what its own processes have told and printed. Of a launcher by all that is
+// known of no rank.
+void Node::judge_child(NodeChildren::Ended& ended) {
+    if (ended.exited.exit_code == 0) {
+        return;
+    }
+    RankGroup::LastWords words;
+    std::vector<ExceptionNote> notes;
+    if (ended.exited.launcher) {
+        words = here_->launcher_words;
+        notes = reports_.launcher_notes();
+    } else {
+        words.pid = ended.pid;
+        words.output = std::move(ended.output);
+        notes = reports_.take_notes(ended.exited.rank);
+    }
+    judge_exit(ended.exited, words, std::move(notes), known_clock_offset());
+}
+
+// In milliseconds; 0: it is not beyond doubt that there is any.
+std::int64_t Node::known_clock_offset() const {
+    const auto clock = clock_offset_.estimate();
+    const bool known = clock && std::abs(clock->offset_us) > clock->error_us;
+    return known ? clock->offset_us / 1000 : 0;
+}
+
+void Node::follow_ranks() {
+    gpus_.follow(machine_.started(), !machine_.finished() && !preflight_.looking());
+}
+
+// Programs that were copied without their share folder run every job, and then name the wrong rank.
+void Node::warn_of_missing_hooks() {
+    const auto wanted = spec_->environment.find(std::string{kPythonHooks});
+    const bool off = wanted != spec_->environment.end() && wanted->second == "off";
+    if (config_.missing_hooks.empty() || spec_->framework == Framework::native || off) {
+        return;
+    }
+    log::warn("Lockstep's Python hooks are missing", {{"looked_for", config_.missing_hooks}});
+    warn(-1, "Lockstep's Python hooks are not installed with its agent (" + config_.missing_hooks +
+                 " is missing): exceptions of Python ranks, the stacks of a hang and the "
+                 "ranks of torchrun or mp.spawn are not seen, so the wrong rank may be "
+                 "named as the cause of a failure");
+}
+
+void Node::warn(std::int32_t rank, std::string message) {
+    take(node_input::WarningSeen{rank, environment_.masked(std::move(message))});
+}
+
+void Node::fault(std::int32_t rank, CauseClass cause, std::string message) {
+    take(node_input::FaultSeen{rank, cause, environment_.masked(std::move(message))});
 }
 
 }  // namespace lockstep

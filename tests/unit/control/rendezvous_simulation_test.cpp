@@ -21,7 +21,15 @@
 
 namespace lockstep::simulation {
 
+// In half of the worlds all ranks run before the first accident: otherwise few ever would.
 void World::run(int steps) {
+    accidents_ = false;
+    const int quiet = pick(2) == 0 ? 400 : 0;
+    for (int i = 0; i < quiet && wrong_.empty() && !all_run(); ++i) {
+        act();
+        check();
+    }
+    accidents_ = true;
     for (int i = 0; i < steps && wrong_.empty() && !over_; ++i) {
         accident();
         act();
@@ -49,7 +57,7 @@ std::int32_t World::usable() const {
     std::int32_t count = 0;
     for (std::int32_t slot = 0; slot < kSlots; ++slot) {
         const Node& self = node(slot);
-        count += (!lost(slot) || may_return(slot)) && self.alive && !self.leaving ? 1 : 0;
+        count += (!lost(slot) || may_return(slot)) && self.alive && !self.told_to_end ? 1 : 0;
     }
     return count;
 }
@@ -96,14 +104,23 @@ void World::accident() {
         case 14:
             confuse(slot);
             break;
+        case 16:  // no way to the coordinator, for longer than it waits, perhaps
+            if (self.ranks && pick(2) == 0) {
+                drop(slot);
+                self.cut_off_until = steady_ + std::chrono::milliseconds{pick(20'000)};
+            }
+            break;
         case 8:  // SIGTERM
             if (self.alive && !self.frozen && pick(64) == 0) {
-                self.leaving = true;
-                self.ending = true;
-                self.awaiting = 0;
-                if (self.phase == Node::Phase::ready) {
-                    self.phase = Node::Phase::waiting;
-                }
+                self.told_to_end = true;
+                take(slot, node_input::ShutDown{std::chrono::milliseconds{1'000}, "SIGTERM"});
+            }
+            break;
+        case 15:
+        case 17:
+        case 18:
+            if (!self.frozen) {
+                repeat(slot);
             }
             break;
         case 9:  // the coordinator is stopped: DRAIN goes behind what was said before it
@@ -112,7 +129,7 @@ void World::accident() {
             }
             for (std::int32_t other = 0; other < kSlots; ++other) {
                 while (!node(other).frozen && !node(other).in.empty()) {
-                    const Message message = node(other).in.front();
+                    const FromDaemon message = node(other).in.front();
                     node(other).in.pop_front();
                     obey(other, message);
                 }
@@ -149,32 +166,29 @@ void World::act() {
     if (over_) {
         return;
     }
-    if (self.link && !self.out.empty() && pick(2) == 0) {
-        const Message message = self.out.front();
+    if (pick(2) == 0 && speaks(slot)) {
+        const wire::AgentMessage message = std::move(self.out.front());
         self.out.pop_front();
-        hear(slot, message);
+        hear(self.link, slot, message);
         return;
     }
     if (self.frozen || !self.alive) {
         return;
     }
-    if (!self.link) {
+    if (self.leaving && (self.outbox.settled() || steady_ >= self.machine.leave_until())) {
+        take(slot, node_input::LeavingLook{self.outbox.settled()});
+    } else if (self.setup && pick(4) == 0) {
+        self.setup = false;
+        take(slot, node_input::SetupEnded{});
+    } else if (!self.link && steady_ >= self.cut_off_until) {
         connect(slot);
     } else if (!self.in.empty()) {
-        const Message message = self.in.front();
+        const FromDaemon message = self.in.front();
         self.in.pop_front();
         obey(slot, message);
     } else if (self.ranks && self.ending) {
         ranks_end(slot);
-    } else if (self.leaving && self.out.empty()) {
-        // What it said before has been heard. BYE may be lost with the connection: it does not
-        // wait for its ACK for ever.
-        if (!accidents_ || pick(4) != 0) {
-            hear(slot, {Word::bye, 0});
-        }
-        self.alive = false;
-        drop(slot);
-    } else if (self.ranks && pick(4) == 0) {
+    } else if (self.ranks && self.link && pick(4) == 0) {
         ask_for_key(slot, self.generation);
     }
 }
@@ -208,8 +222,7 @@ std::string World::describe() const {
         out += "; " + std::to_string(slot) + (lost(slot) ? " lost" : "") +
                (self.alive ? "" : " dead") + (self.frozen ? " frozen" : "") +
                (self.link ? "" : " away") + (self.ranks ? " ranks" : "") + " g" +
-               std::to_string(self.generation) + " p" +
-               std::to_string(static_cast<int>(self.phase)) + " c" +
+               std::to_string(self.generation) + " p" + std::to_string(self.prepared) + " c" +
                std::to_string(static_cast<int>(machine_->run().rendezvous.phase(slot)));
     }
     return out;
@@ -231,7 +244,10 @@ TEST(RendezvousSimulation, NoInterleavingMixesGenerationsOrWaitsForEver) {
     log::start("simulation", log::Level::error, false);
     const std::uint32_t count = schedules();
     std::uint64_t over = 0;
-    for (std::uint32_t seed = 1; seed <= count; ++seed) {
+    const char* const only = std::getenv("LOCKSTEP_SEED");  // replays one schedule
+    const auto first =
+        only == nullptr ? 1U : static_cast<std::uint32_t>(std::strtoul(only, nullptr, 10));
+    for (std::uint32_t seed = first; seed <= (only == nullptr ? count : first); ++seed) {
         World world{seed, seed % 2 == 0};
         world.run(static_cast<int>(80 + seed % 240));
         world.settle();
@@ -242,6 +258,9 @@ TEST(RendezvousSimulation, NoInterleavingMixesGenerationsOrWaitsForEver) {
         over += world.over() ? 1 : 0;
     }
     log::start("test", log::Level::info, false);
+    if (only != nullptr) {
+        return;
+    }
     RecordProperty("generations", static_cast<int>(generations));
     RecordProperty("shrunk", static_cast<int>(shrunk));
     RecordProperty("grown", static_cast<int>(grown));

@@ -57,15 +57,14 @@ Surroundings World::at() const {
 
 void World::boot(Job job) {
     inputs_.clear();
+    ++boots_;
     machine_ = std::make_unique<JobMachine>(std::move(job), files_,
                                             [](std::int32_t, const std::string&) { return true; });
 }
 
 void World::kill() {
-    for (Node& one : nodes_) {
-        one.link = nullptr;
-        one.out.clear();
-        one.in.clear();
+    for (std::int32_t slot = 0; slot < kSlots; ++slot) {
+        disconnect(slot);
     }
     half_open_.clear();
     strangers_.clear();
@@ -103,9 +102,7 @@ void World::wait_for_room() {
     wall_ += passed.count();
     for (std::int32_t slot = 0; slot < kSlots; ++slot) {
         if (node(slot).link && pick(8) == 0) {
-            node(slot).out.clear();
-            node(slot).in.clear();
-            inputs_.emplace_back(AgentGoneInput{std::exchange(node(slot).link, nullptr)});
+            inputs_.emplace_back(AgentGoneInput{disconnect(slot)});
         } else if (node(slot).link && !node(slot).frozen) {
             node(slot).link->last_heard = steady_;
         }
@@ -137,7 +134,7 @@ World::Append World::commit(Draft& draft) {
         return Append::killed;
     }
     for (const auto& [link, event] : draft.heard) {
-        deliver(link, {Word::acknowledged, 0});
+        deliver(link, wire::Ack{0, event});
     }
     perform(std::move(effects));
     inputs_.insert(inputs_.begin(), std::make_move_iterator(draft.deferred.begin()),
@@ -170,16 +167,21 @@ void World::perform(Effects effects) {
         } else if (auto* shared = std::get_if<effect::SendShared>(&effect)) {
             if (shared->text == machine_->run().generation.table) {
                 check_sent(shared->to, wire::Table{});
-                deliver(shared->to, {Word::table, job().live_generation()->number});
+                const std::int32_t live = job().live_generation()->number;
+                deliver(shared->to, wire::Table{digest_of(live), {host_of(live)}, {}, {}});
             } else {
                 send(shared->to, wire::decode_daemon(*shared->text).value());
             }
         } else if (auto* greet = std::get_if<effect::Greet>(&effect)) {
             check_welcome(greet->to);
-            deliver(greet->to, {Word::welcome,
-                                job().generation() == nullptr ? 0 : job().generation()->number});
+            wire::Welcome welcome;
+            welcome.daemon = "d" + std::to_string(boots_);
+            welcome.generation = job().generation() == nullptr ? 0 : job().generation()->number;
+            deliver(greet->to, std::move(welcome));
         } else if (auto* close = std::get_if<effect::Close>(&effect)) {
-            deliver(close->link, {Word::closed, 0});
+            deliver(close->link, std::nullopt);
+        } else if (auto* late = std::get_if<effect::Acknowledge>(&effect)) {
+            deliver(late->to, wire::Ack{0, late->event});
         } else if (std::holds_alternative<effect::LookAgain>(effect)) {
             inputs_.emplace_back(LookInput{});
         } else if (auto* again = std::get_if<effect::HearAgain>(&effect)) {
@@ -192,91 +194,31 @@ void World::perform(Effects effects) {
 
 void World::send(const AgentPtr& link, const wire::DaemonMessage& message) {
     check_sent(link, message);
-    if (const auto* world = std::get_if<wire::World>(&message)) {
-        deliver(link, {Word::world, world->generation, world->first_rank});
-    } else if (const auto* start = std::get_if<wire::Start>(&message)) {
-        deliver(link, {Word::start, start->generation});
-    } else if (const auto* abort = std::get_if<wire::Abort>(&message)) {
-        deliver(link, {Word::abort, abort->generation});
-    } else if (std::holds_alternative<wire::Fenced>(message)) {
-        deliver(link, {Word::fenced, 0});
+    if (const auto* world = std::get_if<wire::World>(&message); world != nullptr && pick(2) == 0) {
+        wire::World large = *world;
+        large.table = digest_of(world->generation);
+        large.hosts.clear();
+        deliver(link, std::move(large));
+    } else {
+        deliver(link, message);
     }
 }
 
-void World::deliver(const AgentPtr& link, Message message) {
+void World::deliver(const AgentPtr& link, FromDaemon message) {
     for (Node& one : nodes_) {
         if (one.link == link) {
-            one.in.push_back(message);
+            one.in.push_back(std::move(message));
+            return;
         }
     }
 }
 
-void World::hear(std::int32_t slot, const Message& message) {
-    hear(node(slot).link, slot, message);
-}
-
-void World::hear(const AgentPtr& link, std::int32_t slot, const Message& message) {
+void World::hear(const AgentPtr& link, std::int32_t slot, wire::AgentMessage message) {
     link->last_heard = steady_;
-    const auto say = [&](wire::AgentMessage words) { feed(AgentInput{link, std::move(words)}); };
-    switch (message.word) {
-        case Word::hello: {
-            wire::Hello hello;
-            link->node_rank = slot;
-            hello.node_rank = slot;
-            hello.node = "n" + std::to_string(slot);
-            hello.incarnation = "i" + std::to_string(node(slot).incarnation);
-            hello.allocation = "local-1";
-            hello.generation = message.generation;
-            hello.ranks_running = message.running;
-            say(std::move(hello));
-            break;
-        }
-        case Word::join: {
-            wire::Join join;
-            join.address = "127.0.0.1";
-            join.port = 5000;
-            join.generation = message.generation;
-            say(std::move(join));
-            break;
-        }
-        case Word::ready:
-            say(wire::Ready{message.generation});
-            break;
-        case Word::started: {
-            wire::Started started;
-            started.generation = message.generation;
-            say(std::move(started));
-            break;
-        }
-        case Word::exited: {
-            wire::Exited exited;
-            exited.event = ++event_;
-            exited.generation = message.generation;
-            exited.rank = message.rank;
-            exited.exit_code = 1;
-            exited.time = wall_;
-            say(std::move(exited));
-            break;
-        }
-        case Word::table_please: {
-            wire::TableRequest request;
-            request.generation = message.generation;
-            say(std::move(request));
-            break;
-        }
-        case Word::bye: {
-            if (node(slot).ranks) {
-                wrong_ = "an agent left live ranks: " + describe();
-            }
-            wire::Bye bye;
-            bye.event = ++event_;
-            bye.reason = "SIGTERM";
-            say(std::move(bye));
-            break;
-        }
-        default:
-            wrong_ = "an agent said what only the daemon says";
+    if (std::holds_alternative<wire::Hello>(message)) {
+        link->node_rank = slot;
     }
+    feed(AgentInput{link, std::move(message)});
 }
 
 // What JobActor::act() does; the scheduler knows of agents that ended without a word, soon or late.

@@ -2,11 +2,14 @@
 // what must hold in it. Everything in it is drawn from the seed.
 //
 // The coordinator is the shipped JobMachine; rendezvous_world.cpp is only its driver: what
-// JobActor, the store and the scheduler are to it. rendezvous_world_agents.cpp is an agent,
-// rendezvous_world_rules.cpp what must hold at every step.
+// JobActor, the store and the scheduler are to it. An agent is the shipped NodeMachine with the
+// shipped Outbox; rendezvous_world_agents.cpp is its driver: the session, processes, ports and the
+// job's setup. rendezvous_world_rules.cpp is what must hold at every step.
 #pragma once
 
 #include "daemon/control/machine/job_machine.hpp"
+#include "job/agent/machine/node_machine.hpp"
+#include "job/agent/node/outbox.hpp"
 #include "tests/unit/control/no_files.hpp"
 
 #include <array>
@@ -25,53 +28,42 @@ inline constexpr std::int32_t kSimulatedNodes = 3;
 inline constexpr std::int32_t kSlots = 4;  // one spare
 inline constexpr std::int32_t kLeast = 2;  // of an elastic job
 
-enum class Word : std::uint8_t {
-    hello,  // generation: the newest that it knows
-    join,   // generation: the newest that is over here
-    ready,
-    started,
-    exited,   // every rank of the node has ended
-    welcome,  // generation: the newest
-    world,
-    start,
-    abort,
-    fenced,
-    acknowledged,
-    table_please,
-    table,
-    bye,
-    closed,  // the daemon ends the connection
-};
-struct Message {
-    Word word = Word::hello;
-    std::int32_t generation = 0;
-    std::int32_t rank = 0;  // world, exited: the node's only one
-    bool running = false;   // hello: it has ranks
-};
+// Of a world that is too large for WORLD: its table's, and what only that says.
+std::string digest_of(std::int32_t generation);
+std::string host_of(std::int32_t generation);
 
-// As job/agent/node/node.cpp behaves.
+// Nothing: the daemon ends the connection.
+using FromDaemon = std::optional<wire::DaemonMessage>;
+
 struct Node {
-    enum class Phase : std::uint8_t { waiting, ready, running };
-    bool alive = true;
+    explicit Node(std::int32_t which = 0);
+
     std::int32_t incarnation = 0;
-    bool frozen = false;  // does nothing, its ranks go on
-    AgentPtr link{};      // nullptr: not connected
-    Phase phase = Phase::waiting;
+    NodeMachine machine;
+    Outbox outbox;
+    bool alive = true;
+    bool frozen = false;                                    // does nothing, its ranks go on
+    AgentPtr link{};                                        // nullptr: not connected
+    std::chrono::steady_clock::time_point cut_off_until{};  // it cannot connect before
+    std::deque<wire::AgentMessage> out{};
+    std::deque<FromDaemon> in{};
+    std::vector<wire::DaemonMessage> obeyed{};  // over this connection
+
+    // Its processes: one rank, and the job's setup.
+    bool setup = false;
+    bool had_setup = false;
+    std::int32_t prepared = 0;  // this generation's rank could start; 0 = none could
+    std::int32_t newest = 0;    // that was prepared here
+    bool ranks = false;         // a live rank of `generation`
     std::int32_t generation = 0;
     std::int32_t rank = 0;
-    bool started_here = false;  // of `generation`
-    bool ranks = false;         // live ranks of `generation`
-    bool ending = false;        // they were told to end
-    bool join_wanted = false;
-    bool exits_unsaid = false;  // EXITED is kept until it was acknowledged
-    std::int32_t awaiting = 0;  // this generation's WORLD waits for its TABLE
-    std::int32_t awaiting_rank = 0;
-    bool leaving = false;      // it was told to end
+    bool ending = false;  // it was told to end
+
+    bool told_to_end = false;  // the agent was
+    bool leaving = false;
     bool confused = false;     // it has said what cannot be
     std::int32_t readied = 0;  // the newest generation that READY, STARTED was said of here
     std::int32_t started = 0;
-    std::deque<Message> out;
-    std::deque<Message> in;
 };
 
 class World {
@@ -111,9 +103,8 @@ class World {
     void prepare(Draft& draft);
     void perform(Effects effects);
     void send(const AgentPtr& link, const wire::DaemonMessage& message);
-    void deliver(const AgentPtr& link, Message message);
-    void hear(std::int32_t slot, const Message& message);
-    void hear(const AgentPtr& link, std::int32_t slot, const Message& message);
+    void deliver(const AgentPtr& link, FromDaemon message);
+    void hear(const AgentPtr& link, std::int32_t slot, wire::AgentMessage message);
     void tick();
 
     // What must hold: when events have become durable, and when something is sent. `before`: slots
@@ -127,22 +118,31 @@ class World {
     void check_world(std::int32_t slot, const wire::World& world);
     void check_start(std::int32_t slot, std::int32_t generation);
     void check_shared_secret(const wire::KeyReply& reply);
+    // What an agent is about to do for this input, and has done for it.
+    void check_effect(std::int32_t slot, const NodeInput& input, const NodeEffect& effect);
+    void check_obeyed(std::int32_t slot, const NodeInput& input);
     bool lives(std::int32_t slot, std::int32_t generation) const;
     std::optional<std::int32_t> slot_at(const AgentPtr& link) const;
     bool is_stranger(const AgentPtr& link) const;
     std::vector<std::int32_t> members() const;
 
-    // An agent, as job/agent/node/node.cpp does it.
-    void say(std::int32_t slot, Word word, std::int32_t generation) {
-        node(slot).out.push_back({word, generation, node(slot).rank, node(slot).ranks});
-    }
-    void say_join(std::int32_t slot);
-    void prepare_ranks(std::int32_t slot, std::int32_t generation, std::int32_t rank);
-    void obey(std::int32_t slot, const Message& message);
+    // An agent's driver.
+    void take(std::int32_t slot, NodeInput input);
+    void perform(std::int32_t slot, const NodeEffect& effect, std::deque<NodeInput>& answers);
+    void perform_for_ranks(std::int32_t slot, const NodeEffect& effect,
+                           std::deque<NodeInput>& answers);
+    void obey(std::int32_t slot, const FromDaemon& message);
+    void welcome(std::int32_t slot, const wire::Welcome& welcome);
     void ranks_end(std::int32_t slot);
+    // Whether it has something to say, which is in `out` then.
+    bool speaks(std::int32_t slot);
+    // The connection is gone for the agent; what it was.
+    AgentPtr disconnect(std::int32_t slot);
     void drop(std::int32_t slot);
     void connect(std::int32_t slot);
     void start_again(std::int32_t slot);
+    // One of the daemon's words comes a second time.
+    void repeat(std::int32_t slot);
     // Its connection is thought to be there after it has made another one.
     void leave_half_open(std::int32_t slot);
     void hear_half_open();
@@ -168,7 +168,8 @@ class World {
     std::chrono::steady_clock::time_point steady_{std::chrono::hours{1}};
     UnixMillis wall_ = 1'700'000'000'000;
     std::deque<JobInput> inputs_;
-    std::uint64_t event_ = 0;  // of what agents say
+    std::uint64_t event_ = 0;  // of what strangers say
+    std::int32_t boots_ = 0;   // of the coordinator
     std::array<Node, kSlots> nodes_;
     std::uint64_t request_ = 0;  // for keys
     std::int32_t strangers_sent_ = 0;
@@ -176,7 +177,7 @@ class World {
     struct HalfOpen {
         AgentPtr link;
         std::int32_t slot;
-        std::deque<Message> said;
+        std::deque<wire::AgentMessage> said;
     };
     std::deque<HalfOpen> half_open_;
     // Nodes that were lost before the draft that is being stored; and with those that are by it.

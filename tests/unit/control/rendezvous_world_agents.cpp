@@ -1,4 +1,4 @@
-// An agent of a simulated world.
+// An agent of a simulated world: the driver of the shipped machine, without processes or sockets.
 #include "tests/unit/control/rendezvous_world.hpp"
 
 #include <algorithm>
@@ -6,133 +6,184 @@
 
 namespace lockstep::simulation {
 
-void World::say_join(std::int32_t slot) {
-    const Node& self = node(slot);
-    say(slot, Word::join,
-        self.phase == Node::Phase::waiting ? self.generation : self.generation - 1);
+Node::Node(std::int32_t which)
+    : incarnation(which),
+      machine("i" + std::to_string(which),
+              {std::chrono::milliseconds{1'000}, std::chrono::milliseconds{5'000}}) {}
+
+// As lockstep::Node::take() does: answers to effects behind the effects beside them.
+void World::take(std::int32_t slot, NodeInput input) {
+    std::deque<NodeInput> inputs{std::move(input)};
+    while (!inputs.empty()) {
+        const NodeInput next = std::move(inputs.front());
+        inputs.pop_front();
+        for (const NodeEffect& effect : node(slot).machine.take(next, {steady_, wall_})) {
+            check_effect(slot, next, effect);
+            perform(slot, effect, inputs);
+        }
+        check_obeyed(slot, next);
+    }
 }
 
-void World::prepare_ranks(std::int32_t slot, std::int32_t generation, std::int32_t rank) {
+void World::perform(std::int32_t slot, const NodeEffect& effect, std::deque<NodeInput>& answers) {
     Node& self = node(slot);
-    if (generation != self.generation) {
-        self.started_here = false;
-        self.join_wanted = false;
+    if (const auto* one = std::get_if<node_effect::Send>(&effect)) {
+        if (const auto* ready = std::get_if<wire::Ready>(&one->message)) {
+            self.readied = ready->generation;
+        } else if (const auto* started = std::get_if<wire::Started>(&one->message)) {
+            self.started = started->generation;
+        }
+        self.outbox.control(one->message);
+    } else if (const auto* last = std::get_if<node_effect::SendLast>(&effect)) {
+        self.outbox.control_last(last->join);
+    } else if (const auto* report = std::get_if<node_effect::Report>(&effect)) {
+        std::visit([&self](const auto& event) { self.outbox.event(event); }, report->event);
+    } else if (std::holds_alternative<node_effect::HoldPorts>(effect)) {
+        wire::Join join;
+        join.address = "127.0.0.1";
+        join.port = 5000;
+        answers.emplace_back(node_input::PortsHeld{std::move(join)});
+    } else if (std::holds_alternative<node_effect::SaveResult>(effect)) {
+        answers.emplace_back(node_input::ResultSaved{});
+    } else if (const auto* leave = std::get_if<node_effect::Leave>(&effect)) {
+        self.leaving = true;
+        if (leave->settle) {
+            answers.emplace_back(node_input::LeavingBegun{});
+        }
+    } else if (std::holds_alternative<node_effect::Exit>(effect)) {
+        self.alive = false;
+        self.ranks = false;  // the kernel ends them with it
+        drop(slot);
+    } else {
+        perform_for_ranks(slot, effect, answers);
     }
-    self.awaiting = 0;
-    self.generation = generation;
-    self.rank = rank;
-    self.phase = Node::Phase::ready;
-    self.readied = generation;
-    say(slot, Word::ready, self.generation);
 }
 
-void World::obey(std::int32_t slot, const Message& message) {
+void World::perform_for_ranks(std::int32_t slot, const NodeEffect& effect,
+                              std::deque<NodeInput>& answers) {
     Node& self = node(slot);
-    switch (message.word) {
-        case Word::welcome:
-            if (self.exits_unsaid) {
-                say(slot, Word::exited, self.generation);
-            }
-            if (self.started_here && message.generation == self.generation) {
-                say(slot, Word::started, self.generation);
-            } else if (!self.leaving) {
-                say_join(slot);
-            }
-            break;
-        case Word::world:
-            if (self.leaving || message.generation < self.generation || self.ranks ||
-                (message.generation == self.generation && self.phase != Node::Phase::ready)) {
-                break;
-            }
-            if (pick(2) == 0) {
-                self.awaiting = message.generation;
-                self.awaiting_rank = message.rank;
-                say(slot, Word::table_please, message.generation);
-                break;
-            }
-            prepare_ranks(slot, message.generation, message.rank);
-            break;
-        case Word::table:
-            if (self.awaiting == message.generation && !self.leaving) {
-                prepare_ranks(slot, message.generation, self.awaiting_rank);
-            }
-            break;
-        case Word::start:
-            if (message.generation == self.generation && self.phase == Node::Phase::ready) {
-                self.phase = Node::Phase::running;
-                self.started_here = true;
-                self.started = self.generation;
-                self.ranks = true;
-                self.ending = false;
-                say(slot, Word::started, self.generation);
-            }
-            break;
-        case Word::abort:
-            if (self.awaiting == message.generation) {
-                self.awaiting = 0;
-                if (message.generation != self.generation) {
-                    if (!self.leaving) {
-                        say_join(slot);
-                    }
-                    break;
-                }
-            }
-            if (message.generation != self.generation) {
-                break;
-            }
-            if (self.ranks) {
-                self.join_wanted = true;
-                self.ending = true;
-                break;
-            }
-            self.phase = Node::Phase::waiting;
-            if (!self.leaving) {
-                say_join(slot);
-            }
-            break;
-        case Word::acknowledged:
-            self.exits_unsaid = false;
-            break;
-        case Word::fenced:
-            self.ranks = false;
-            self.alive = false;
-            drop(slot);
-            break;
-        case Word::closed:
-            drop(slot);
-            break;
-        default:
-            wrong_ = "the daemon said what only an agent says";
+    if (const auto* prepare = std::get_if<node_effect::PrepareRanks>(&effect)) {
+        self.prepared = self.newest = prepare->world.generation;
+        self.rank = prepare->world.first_rank;
+        answers.emplace_back(node_input::RanksPrepared{});
+    } else if (std::holds_alternative<node_effect::DropRanks>(effect)) {
+        self.prepared = 0;
+    } else if (std::holds_alternative<node_effect::StartRanks>(effect)) {
+        self.generation = std::exchange(self.prepared, 0);
+        self.ranks = true;
+        self.ending = false;
+        answers.emplace_back(node_input::RanksStarted{self.generation, {{self.rank, 100 + slot}}});
+    } else if (std::holds_alternative<node_effect::StopRanks>(effect)) {
+        self.ending = self.ranks;
     }
+}
+
+void World::obey(std::int32_t slot, const FromDaemon& message) {
+    Node& self = node(slot);
+    if (!message) {
+        drop(slot);
+        return;
+    }
+    if (const auto* first = std::get_if<wire::Welcome>(&*message)) {
+        welcome(slot, *first);
+        return;
+    }
+    if (!self.machine.connected()) {  // as Session::greet() does
+        if (const auto* fenced = std::get_if<wire::Fenced>(&*message)) {
+            take(slot, node_input::Refused{fenced->message});
+        }
+        drop(slot);
+        return;
+    }
+    std::visit(
+        [&](const auto& one) {
+            using Order = std::decay_t<decltype(one)>;
+            if constexpr (std::is_same_v<Order, wire::Ack>) {
+                self.outbox.acknowledge(one.event, one.batch);
+            } else if constexpr (std::is_same_v<Order, wire::World> ||
+                                 std::is_same_v<Order, wire::Table> ||
+                                 std::is_same_v<Order, wire::Start> ||
+                                 std::is_same_v<Order, wire::Abort> ||
+                                 std::is_same_v<Order, wire::Fenced>) {
+                self.obeyed.emplace_back(one);
+                take(slot, one);
+            }
+        },
+        *message);
+}
+
+void World::welcome(std::int32_t slot, const wire::Welcome& welcome) {
+    Node& self = node(slot);
+    self.outbox.reconnected(welcome.acked_batch);
+    if (!std::exchange(self.had_setup, true) && pick(4) == 0) {
+        self.setup = true;
+        take(slot, node_input::SetupBegun{});
+    }
+    node_input::Welcomed input;
+    input.daemon = welcome.daemon;
+    input.generation = welcome.generation;
+    input.job = NodeJob{false, false};
+    take(slot, std::move(input));
 }
 
 void World::ranks_end(std::int32_t slot) {
     Node& self = node(slot);
     self.ranks = false;
-    self.phase = Node::Phase::waiting;
-    self.exits_unsaid = true;
-    if (self.link) {
-        say(slot, Word::exited, self.generation);
-        if (std::exchange(self.join_wanted, false) && !self.leaving) {
-            say_join(slot);
+    wire::Exited exited;
+    exited.generation = self.generation;
+    exited.rank = self.rank;
+    exited.exit_code = 1;
+    exited.time = wall_;
+    take(slot, node_input::RankExited{std::move(exited)});
+    take(slot, node_input::RanksEnded{});
+}
+
+bool World::speaks(std::int32_t slot) {
+    Node& self = node(slot);
+    if (self.out.empty() && self.link && self.machine.connected()) {
+        if (const auto frame = self.outbox.next()) {
+            self.out.push_back(wire::decode_agent(frame->bytes).value());
         }
     }
+    return self.link && !self.out.empty();
+}
+
+AgentPtr World::disconnect(std::int32_t slot) {
+    Node& self = node(slot);
+    self.out.clear();
+    self.in.clear();
+    self.obeyed.clear();
+    self.outbox.disconnected();
+    take(slot, node_input::Disconnected{});
+    return std::exchange(self.link, nullptr);
 }
 
 void World::drop(std::int32_t slot) {
-    Node& self = node(slot);
-    const AgentPtr link = std::exchange(self.link, nullptr);
-    self.out.clear();
-    self.in.clear();
-    if (link) {
+    if (const AgentPtr link = disconnect(slot)) {
         feed(AgentGoneInput{link});
     }
 }
 
 void World::connect(std::int32_t slot) {
-    node(slot).link = std::make_shared<Agent>(1, "127.0.0.1");
-    node(slot).link->last_heard = steady_;
-    say(slot, Word::hello, node(slot).generation);
+    Node& self = node(slot);
+    self.link = std::make_shared<Agent>(1, "127.0.0.1");
+    self.link->last_heard = steady_;
+    wire::Hello hello;
+    hello.node_rank = slot;
+    hello.node = "n" + std::to_string(slot);
+    hello.incarnation = "i" + std::to_string(self.incarnation);
+    hello.allocation = "local-1";
+    hello.generation = self.machine.generation();
+    hello.ranks_running = self.machine.ranks_run();
+    self.out.emplace_back(std::move(hello));
+}
+
+void World::repeat(std::int32_t slot) {
+    Node& self = node(slot);
+    if (self.link && !self.obeyed.empty()) {
+        const auto which = pick(static_cast<std::uint32_t>(self.obeyed.size()));
+        self.in.emplace_back(self.obeyed[which]);
+    }
 }
 
 // What it has said is still read; its end is noticed late, or with the next one's HELLO.
@@ -141,9 +192,13 @@ void World::leave_half_open(std::int32_t slot) {
     if (!self.link || self.leaving) {
         return;
     }
-    half_open_.push_back({std::exchange(self.link, nullptr), slot, std::move(self.out)});
-    self.out.clear();
-    self.in.clear();
+    HalfOpen one{self.link, slot, {}};
+    while (speaks(slot)) {
+        one.said.push_back(std::move(self.out.front()));
+        self.out.pop_front();
+    }
+    disconnect(slot);
+    half_open_.push_back(std::move(one));
 }
 
 void World::hear_half_open() {
@@ -204,8 +259,7 @@ void World::send_stranger(std::int32_t slot) {
 // Killed, and started again by its keeper once nothing of it lives.
 void World::start_again(std::int32_t slot) {
     drop(slot);
-    Node next;
-    next.incarnation = node(slot).incarnation + 1;
+    Node next{node(slot).incarnation + 1};
     next.readied = node(slot).readied;  // it was said
     next.started = node(slot).started;
     node(slot) = std::move(next);

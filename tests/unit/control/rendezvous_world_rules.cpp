@@ -16,6 +16,14 @@ constexpr std::uint64_t kRequestsOfAGeneration = 1'000'000;
 
 }  // namespace
 
+std::string digest_of(std::int32_t generation) {
+    return "t" + std::to_string(generation);
+}
+
+std::string host_of(std::int32_t generation) {
+    return "host-" + std::to_string(generation);
+}
+
 std::vector<std::int32_t> World::members() const {
     std::vector<std::int32_t> out;
     for (std::int32_t node = 0; job().generation() != nullptr && node < job().nodes(); ++node) {
@@ -40,12 +48,12 @@ bool World::is_stranger(const AgentPtr& link) const {
 // Ranks of that generation, or START on its way to them, on a node that counts.
 bool World::lives(std::int32_t slot, std::int32_t generation) const {
     const Node& self = node(slot);
-    const bool on_its_way = std::any_of(self.in.begin(), self.in.end(), [&](const Message& one) {
-        return one.word == Word::start && one.generation == generation;
+    const bool on_its_way = std::any_of(self.in.begin(), self.in.end(), [&](const FromDaemon& one) {
+        const auto* start = one ? std::get_if<wire::Start>(&*one) : nullptr;
+        return start != nullptr && start->generation == generation;
     });
-    return !lost(slot) &&
-           ((self.ranks && self.generation == generation) ||
-            (on_its_way && self.phase == Node::Phase::ready && self.generation == generation));
+    return !lost(slot) && ((self.ranks && self.generation == generation) ||
+                           (on_its_way && self.prepared == generation));
 }
 
 void World::check() {
@@ -201,6 +209,67 @@ void World::check_shared_secret(const wire::KeyReply& reply) {
     }
 }
 
+void World::check_effect(std::int32_t slot, const NodeInput& input, const NodeEffect& effect) {
+    const Node& self = node(slot);
+    const auto* abort = std::get_if<wire::Abort>(&input);
+    const auto wrong = [&](const std::string& what) {
+        if (wrong_.empty()) {
+            wrong_ = "node " + std::to_string(slot) + ": " + what + ": " + describe();
+        }
+    };
+    if (const auto* join = std::get_if<node_effect::SendLast>(&effect)) {
+        if ((self.ranks && join->join.generation >= self.generation) ||
+            (self.prepared != 0 && join->join.generation >= self.prepared)) {
+            wrong("JOIN says that ranks are over which live, or may start");
+        }
+    } else if (const auto* said = std::get_if<node_effect::Send>(&effect)) {
+        if (std::holds_alternative<wire::Ready>(said->message) && self.ranks) {
+            wrong("READY beside live ranks");
+        }
+    } else if (const auto* report = std::get_if<node_effect::Report>(&effect)) {
+        if (self.ranks && (std::holds_alternative<wire::Done>(report->event) ||
+                           std::holds_alternative<wire::Bye>(report->event))) {
+            wrong("DONE or BYE beside live ranks");
+        }
+    } else if (const auto* prepare = std::get_if<node_effect::PrepareRanks>(&effect)) {
+        const wire::World& world = prepare->world;
+        if (world.generation < self.newest || self.ranks || self.told_to_end) {
+            wrong("prepares an old generation, beside live ranks, or as it goes");
+        }
+        if (!world.table.empty() && world.hosts != std::vector{host_of(world.generation)}) {
+            wrong("prepares a generation with another one's table");
+        }
+    } else if (std::holds_alternative<node_effect::StartRanks>(effect)) {
+        const auto* start = std::get_if<wire::Start>(&input);
+        if (self.ranks || self.told_to_end || self.prepared == 0 ||
+            self.prepared == self.generation || start == nullptr ||
+            start->generation != self.prepared) {
+            wrong("starts ranks twice, beside others, as it goes, or by another one's START");
+        }
+    } else if (std::holds_alternative<node_effect::StopRanks>(effect)) {
+        if (abort != nullptr && abort->generation != self.generation) {
+            wrong("ends ranks by the ABORT of another generation");
+        }
+    } else if (std::holds_alternative<node_effect::DropRanks>(effect)) {
+        if (abort != nullptr && abort->generation != self.prepared) {
+            wrong("drops ranks by the ABORT of another generation");
+        }
+    } else if (const auto* exit = std::get_if<node_effect::Exit>(&effect)) {
+        if (self.ranks && exit->code != kAgentFenced) {
+            wrong("an agent leaves live ranks");
+        }
+    }
+}
+
+void World::check_obeyed(std::int32_t slot, const NodeInput& input) {
+    const Node& self = node(slot);
+    const bool fenced = std::holds_alternative<wire::Fenced>(input) ||
+                        std::holds_alternative<node_input::Refused>(input);
+    if (fenced && self.alive && self.ranks && !self.ending) {
+        wrong_ = "a fenced agent lets its ranks live: " + describe();
+    }
+}
+
 // What no agent says as long as it and the daemon are right.
 void World::confuse(std::int32_t slot) {
     Node& self = node(slot);
@@ -211,7 +280,7 @@ void World::confuse(std::int32_t slot) {
     if (newest > 1) {
         ask_for_key(slot, newest - 1);
     }
-    if (pick(32) != 0 || self.link == nullptr) {
+    if (pick(12) != 0 || self.link == nullptr) {
         return;
     }
     self.confused = true;

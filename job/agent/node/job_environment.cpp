@@ -1,7 +1,5 @@
-// What the ranks' environment begins with: the agent's own, the one recorded of the caller, the
-// job's secrets, and what the job's setup makes of it. The setup is run once per attempt and node;
-// later generations find its result.
-#include "job/agent/node/node.hpp"
+#include "job/agent/node/job_environment.hpp"
+
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -24,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-using Variables = std::map<std::string, std::string>;
+using Variables = JobEnvironment::Variables;
 
 constexpr std::size_t kSetupResultBytes = 4U << 20U;  // more than Linux starts a program with
 // Of output that is masked: it is copied on the agent's thread, which has other things to answer.
@@ -154,11 +152,18 @@ std::string how_it_failed(const ProcessResult& result, const std::string& place)
 
 }  // namespace
 
-// They are the ranks' own from here on; no file has them.
-void Node::take_secrets(wire::Welcome& welcome) {
+JobEnvironment::JobEnvironment(TaskGroup& tasks, const NodeConfig& config,
+                               std::filesystem::path folder, std::function<void()> ended)
+    : tasks_(tasks),
+      config_(config),
+      folder_(std::move(folder)),
+      ended_(std::move(ended)),
+      runner_(tasks.io()) {}
+
+std::string JobEnvironment::take_secrets(const JobSpec& spec, wire::Welcome& welcome) {
     const std::size_t given = std::min(welcome.secret_names.size(), welcome.secret_values.size());
     std::vector<std::string> missing;
-    for (const std::string& name : spec_->secrets) {
+    for (const std::string& name : spec.secrets) {
         const auto end = welcome.secret_names.begin() + static_cast<std::ptrdiff_t>(given);
         const auto at = std::find(welcome.secret_names.begin(), end, name);
         if (at == end) {
@@ -176,42 +181,49 @@ void Node::take_secrets(wire::Welcome& welcome) {
         mask_ = std::make_shared<const SecretMask>(values);
     }
     if (!missing.empty()) {
-        setup_problem_ = removed_secrets(missing);
-        fault(-1, to_string(CauseClass::user_error), setup_problem_);
+        problem_ = removed_secrets(missing);
     }
+    return problem_;
 }
 
-void Node::add_secrets(Variables& environment) const {
+void JobEnvironment::add_secrets(Variables& environment) const {
     for (const auto& [name, value] : secrets_) {
         environment[name] = value;
     }
 }
 
-std::string Node::masked(std::string text) const {
+std::string JobEnvironment::masked(std::string text) const {
     return mask_ ? mask_->masked(text) : std::move(text);
 }
 
-void Node::mask_end(wire::Exited& exited) const {
+void JobEnvironment::mask_end(wire::Exited& exited) const {
     for (std::string* text :
          {&exited.log_tail, &exited.error_type, &exited.error, &exited.traceback}) {
         *text = masked(std::move(*text));
     }
 }
 
-void Node::begin_setup() {
-    base_ = base_environment(*spec_, config_.inherited);
-    if (spec_->inherit_environment) {
+bool JobEnvironment::begin(const JobSpec& spec) {
+    spec_ = &spec;
+    base_ = base_environment(spec, config_.inherited);
+    if (spec.inherit_environment) {
         keep_folders(base_, config_.inherited);
     }
-    const bool wanted = !spec_->setup.empty() && spec_->preflight.mode != PreflightMode::only;
-    if (wanted && setup_problem_.empty()) {
-        setup_running_ = true;
-        tasks_.spawn("setup", run_setup());
+    const bool wanted = !spec.setup.empty() && spec.preflight.mode != PreflightMode::only;
+    if (wanted && problem_.empty()) {
+        tasks_.spawn("setup", run());
+        return true;
     }
+    return false;
 }
 
-Task<void> Node::run_setup() {
-    const std::filesystem::path folder = std::filesystem::path{sockets_.path()} / "setup";
+void JobEnvironment::kill() {
+    killed_ = true;
+    runner_.kill_all();
+}
+
+Task<void> JobEnvironment::run() {
+    const std::filesystem::path folder = folder_ / "setup";
     std::array<char, 64> log{};
     std::snprintf(log.data(), log.size(), "setup-%05d.log", config_.node_rank);
     const std::filesystem::path output = config_.attempt_directory / log.data();
@@ -227,8 +239,8 @@ Task<void> Node::run_setup() {
         written = replace_file(folder / "caller", exports_of(chosen), 0600);
     }
     if (!written) {
-        setup_problem_ = "setup cannot be prepared: " + written.error().message;
-        end_setup();
+        problem_ = "setup cannot be prepared: " + written.error().message;
+        ended_();
         co_return;
     }
     // With secrets the output is first where nobody else reads it: `set -x` would show them.
@@ -253,17 +265,17 @@ Task<void> Node::run_setup() {
     if (mask_) {
         copy_masked(printed, output, mask_);
     }
-    if (finished_once_) {
+    if (killed_) {
         co_return;
     }
     const auto environment = read_file(folder / "environment", kSetupResultBytes);
     if (!result) {
-        setup_problem_ = "setup cannot be run: " + result.error().message;
+        problem_ = "setup cannot be run: " + result.error().message;
     } else if (!environment || environment->empty()) {
         const auto place = read_file(folder / "failed", limits::kSetupBytes + 64);
         const auto words = read_plain_tail(output, limits::kSetupWords);
-        setup_problem_ = how_it_failed(*result, place ? printable(trim(*place)) : "") + "\n" +
-                         printable(masked(words ? *words : result->err));
+        problem_ = how_it_failed(*result, place ? printable(trim(*place)) : "") + "\n" +
+                   printable(masked(words ? *words : result->err));
     } else {
         base_ = parse_environment(*environment);
         log::info(
@@ -271,29 +283,10 @@ Task<void> Node::run_setup() {
             {{"ms", std::chrono::duration_cast<std::chrono::milliseconds>(result->took).count()}});
     }
     std::filesystem::remove_all(folder, ec);
-    end_setup();
+    ended_();
 }
 
-// A world that came meanwhile is prepared now.
-void Node::end_setup() {
-    setup_running_ = false;
-    if (stopping_) {
-        settle_timer_.cancel();
-        return;
-    }
-    if (!setup_problem_.empty()) {
-        log::error("setup has failed", {{"why", setup_problem_}});
-    }
-    if (awaiting_ && !stopping_) {
-        const wire::World world = *std::exchange(awaiting_, std::nullopt);
-        prepare(world);
-        wake();
-    }
-}
-
-// Of a task that srun has started: what srun told it (its process manager, Slurm's variables) is
-// added to what all ranks begin with.
-std::map<std::string, std::string> Node::environment_of(const Variables& own) const {
+Variables JobEnvironment::of_task(const Variables& own) const {
     if (!spec_->inherit_environment && spec_->setup.empty()) {
         return own;
     }

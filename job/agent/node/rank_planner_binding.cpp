@@ -1,5 +1,5 @@
 // resources.binding: which CPUs and whose memory each rank of this node is started with.
-#include "job/agent/node/node.hpp"
+#include "job/agent/node/rank_planner.hpp"
 #include "job/agent/ranks/binding.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -36,48 +36,48 @@ std::vector<std::int32_t> gpu_node_of_ranks(const JobSpec& spec, std::int32_t fi
 
 }  // namespace
 
-void Node::bind_ranks() {
-    const Binding binding = spec_->resources.binding;
-    if (binding == Binding::none || plans_.empty()) {
-        return;
+std::vector<std::string> RankPlanner::bind(std::vector<RankGroup::RankPlan>& plans) const {
+    const Binding binding = spec.resources.binding;
+    if (binding == Binding::none || plans.empty()) {
+        return {};
     }
     const CpuList allowed = allowed_cpus();
     const CpuTopology topology = read_topology(allowed);
-    const auto& environment = config_.inherited;
+    const auto& own = config.inherited;
     const auto gpus = gpu_node_of_ranks(
-        *spec_, world_->first_rank, world_->local_ranks,
-        spec_->resources.gpus_per_node > 0 ? gpu_nodes(environment) : std::vector<std::int32_t>{});
+        spec, world.first_rank, world.local_ranks,
+        spec.resources.gpus_per_node > 0 ? gpu_nodes(own) : std::vector<std::int32_t>{});
     BindingPlan plan;
-    const auto confined = to_int(inherited_word(environment, "SLURM_CPUS_ON_NODE"));
+    const auto confined = to_int(inherited_word(own, "SLURM_CPUS_ON_NODE"));
     if (binding == Binding::cores && confined &&
         static_cast<std::size_t>(*confined) < allowed.size()) {
         // Other jobs' ranks may be on the CPUs that would be taken here.
-        plan.ranks.resize(plans_.size());
+        plan.ranks.resize(plans.size());
         plan.warnings.push_back("binding: Slurm gave this job " + std::to_string(*confined) +
                                 " CPUs of this node and does not confine it to them "
                                 "(TaskPlugin): its ranks are not bound");
-    } else if (!confined && world_->nodes > 1) {
+    } else if (!confined && world.nodes > 1) {
         // The local scheduler: all nodes of the job are this machine.
-        const std::int32_t ranks = world_->nodes * world_->local_ranks;
-        const auto before = static_cast<std::size_t>(world_->node_rank * world_->local_ranks);
+        const std::int32_t ranks = world.nodes * world.local_ranks;
+        const auto before = static_cast<std::size_t>(world.node_rank * world.local_ranks);
         std::vector<std::int32_t> shifted(before, -1);
         shifted.insert(shifted.end(), gpus.begin(), gpus.end());
         plan = plan_binding(binding, ranks, topology, shifted);
         const auto first = plan.ranks.begin() + static_cast<std::ptrdiff_t>(before);
-        plan.ranks = {first, first + world_->local_ranks};
+        plan.ranks = {first, first + world.local_ranks};
     } else {
-        plan = plan_binding(binding, world_->local_ranks, topology, gpus);
+        plan = plan_binding(binding, world.local_ranks, topology, gpus);
     }
-    for (std::size_t i = 0; i < plans_.size(); ++i) {
-        plans_[i].process.binding = plan.ranks[i];
-        log::info("a rank is bound", {{"rank", plans_[i].rank},
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        plans[i].process.binding = plan.ranks[i];
+        log::info("a rank is bound", {{"rank", plans[i].rank},
                                       {"cpus", cpu_list_text(plan.ranks[i].cpus)},
                                       {"memory_node", plan.ranks[i].memory_node}});
     }
-    for (std::string& warning : plan.warnings) {
+    for (const std::string& warning : plan.warnings) {
         log::warn(warning, {});
-        give_warning(-1, std::move(warning));
     }
+    return std::move(plan.warnings);
 }
 
 }  // namespace lockstep

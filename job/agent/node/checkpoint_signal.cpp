@@ -1,6 +1,5 @@
-// How a node asks its ranks for a checkpoint: by a signal that most programs would die of, so only
-// processes get it that catch it, unless the job names the signal.
-#include "job/agent/node/node.hpp"
+#include "job/agent/node/checkpoint_signal.hpp"
+
 #include "job/agent/ranks/signal_targets.hpp"
 #include "job/base/log.hpp"
 
@@ -44,10 +43,9 @@ SignalTargets signal_targets_of(const JobSpec& spec, std::int64_t process) {
 
 }  // namespace
 
-// The first rank whose processes do not all catch the signal.
-Node::Deaf Node::find_deaf() const {
+CheckpointSignal::Deaf CheckpointSignal::find_deaf() const {
     for (const wire::StartedRank& rank : group_.living()) {
-        if (const auto targets = signal_targets_of(*spec_, rank.pid); !targets.complete) {
+        if (const auto targets = signal_targets_of(spec_, rank.pid); !targets.complete) {
             return {rank.rank, targets.problem};
         }
     }
@@ -56,15 +54,15 @@ Node::Deaf Node::find_deaf() const {
 
 // To the processes that catch it; if none does and the job names the signal, to the rank's own: it
 // is what its user wants.
-void Node::send_save_signal(bool only_unwarned) {
-    const int number = signal_number(spec_->checkpoint.signal);
+void CheckpointSignal::send(bool only_unwarned) {
+    const int number = signal_number(spec_.checkpoint.signal);
     std::size_t reached = 0;
     for (const wire::StartedRank& rank : group_.living()) {
         if (only_unwarned && !unwarned_.contains(rank.rank)) {
             continue;
         }
-        auto targets = signal_targets_of(*spec_, rank.pid);
-        if (!spec_->checkpoint.signal_named && !targets.complete) {
+        auto targets = signal_targets_of(spec_, rank.pid);
+        if (!spec_.checkpoint.signal_named && !targets.complete) {
             continue;
         }
         if (targets.processes.empty()) {
@@ -78,52 +76,26 @@ void Node::send_save_signal(bool only_unwarned) {
     }
     if (reached > 0) {
         log::info("ranks are asked for a checkpoint",
-                  {{"signal", spec_->checkpoint.signal}, {"ranks", reached}});
+                  {{"signal", spec_.checkpoint.signal}, {"ranks", reached}});
     }
 }
 
-void Node::on(const wire::AskSave& ask) {
-    if (!world_ || ask.generation != world_->generation) {
-        return;
-    }
-    const Deaf deaf = group_.running() ? find_deaf() : Deaf{};
-    wire::CanSave answer;
-    answer.generation = ask.generation;
-    answer.round = ask.round;
-    answer.rank = deaf.rank;
-    answer.problem = deaf.problem;
-    outbox_.control(answer);
-    wake();
+void CheckpointSignal::send() {
+    send(false);
 }
 
-void Node::on(const wire::Save& save) {
-    if (world_ && save.generation == world_->generation && group_.running()) {
-        send_save_signal(false);
-    }
-}
-
-void Node::warn_ranks() {
-    if (!spec_ || !world_ || !group_.running()) {
-        return;
-    }
-    const Deaf deaf = spec_->checkpoint.signal_named ? Deaf{} : find_deaf();
+CheckpointSignal::Deaf CheckpointSignal::warn(std::chrono::steady_clock::time_point now) {
+    Deaf deaf = spec_.checkpoint.signal_named ? Deaf{} : find_deaf();
     for (const wire::StartedRank& rank : group_.living()) {
         unwarned_.insert(rank.rank);
     }
-    send_save_signal(true);
-    warned_at_ = std::chrono::steady_clock::now();
-    wire::SaveAsked asked;
-    asked.generation = world_->generation;
-    asked.rank = deaf.rank;
-    asked.problem = deaf.problem;
-    asked.time = SystemClock{}.wall();
-    outbox_.event(std::move(asked));
-    wake();
+    send(true);
+    warned_at_ = now;
+    return deaf;
 }
 
 // A rank that was still starting when the time limit came near.
-void Node::warn_the_rest() {
-    const auto now = std::chrono::steady_clock::now();
+void CheckpointSignal::warn_the_rest(std::chrono::steady_clock::time_point now) {
     if (unwarned_.empty() || now - warned_at_ < kDeafRankPause) {
         return;
     }
@@ -131,7 +103,7 @@ void Node::warn_the_rest() {
     if (!group_.running()) {
         unwarned_.clear();
     } else {
-        send_save_signal(true);
+        send(true);
     }
 }
 

@@ -1,0 +1,214 @@
+// A node's machine: orders of the daemon in, what is to be done out. That the rules of fencing are
+// enough is the simulation's matter (tests/unit/control/rendezvous_simulation_test.cpp).
+#include "job/agent/machine/node_machine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+class NodeMachineTest : public testing::Test {
+  protected:
+    NodeEffects take(NodeInput input) {
+        now_.steady += std::chrono::milliseconds{1};
+        return machine_.take(input, now_);
+    }
+    NodeEffects welcome(std::int32_t generation = 0) {
+        node_input::Welcomed input;
+        input.daemon = "d1";
+        input.generation = generation;
+        input.job = NodeJob{};
+        return take(std::move(input));
+    }
+    static wire::World world(std::int32_t generation, std::string table = "") {
+        wire::World out;
+        out.generation = generation;
+        out.local_ranks = 1;
+        out.nodes = 1;
+        out.table = std::move(table);
+        return out;
+    }
+    // Ranks of the generation run.
+    void run(std::int32_t generation) {
+        take(world(generation));
+        take(node_input::RanksPrepared{});
+        take(wire::Start{generation});
+        take(node_input::RanksStarted{generation, {{0, 100}}});
+        ASSERT_TRUE(machine_.ranks_run());
+    }
+    std::int32_t joined() {
+        for (const NodeEffect& effect : take(node_input::PortsHeld{})) {
+            if (const auto* last = std::get_if<node_effect::SendLast>(&effect)) {
+                return last->join.generation;
+            }
+        }
+        return -1;
+    }
+    template <class E>
+    static int count(const NodeEffects& effects) {
+        int out = 0;
+        for (const NodeEffect& effect : effects) {
+            out += std::holds_alternative<E>(effect) ? 1 : 0;
+        }
+        return out;
+    }
+    template <class M>
+    static int said(const NodeEffects& effects) {
+        int out = 0;
+        for (const NodeEffect& effect : effects) {
+            if (const auto* send = std::get_if<node_effect::Send>(&effect)) {
+                out += std::holds_alternative<M>(send->message) ? 1 : 0;
+            } else if (const auto* report = std::get_if<node_effect::Report>(&effect)) {
+                std::visit(
+                    [&](const auto& one) {
+                        out += std::is_same_v<std::decay_t<decltype(one)>, M> ? 1 : 0;
+                    },
+                    report->event);
+            }
+        }
+        return out;
+    }
+
+    NodeTime now_{std::chrono::steady_clock::time_point{std::chrono::hours{1}}, 1'700'000'000'000};
+    NodeMachine machine_{"i1", {std::chrono::seconds{10}, std::chrono::seconds{5}}};
+};
+
+TEST_F(NodeMachineTest, JoinsIsReadyAndStartsWhenItIsToldTo) {
+    EXPECT_EQ(count<node_effect::HoldPorts>(welcome()), 1);
+    EXPECT_EQ(joined(), 0);
+    const NodeEffects prepares = take(world(1));
+    EXPECT_EQ(count<node_effect::BeginGeneration>(prepares), 1);
+    EXPECT_EQ(count<node_effect::PrepareRanks>(prepares), 1);
+    EXPECT_EQ(said<wire::Ready>(take(node_input::RanksPrepared{})), 1);
+    EXPECT_EQ(count<node_effect::StartRanks>(take(wire::Start{1})), 1);
+    EXPECT_EQ(said<wire::Started>(take(node_input::RanksStarted{1, {{0, 100}}})), 1);
+}
+
+TEST_F(NodeMachineTest, WithoutPortsThereIsNoJoin) {
+    welcome();
+    EXPECT_TRUE(take(node_input::PortsMissing{"none is free"}).empty());
+}
+
+TEST_F(NodeMachineTest, JoinDoesNotSayThatRanksAreOverWhichLive) {
+    welcome();
+    run(1);
+    EXPECT_EQ(count<node_effect::HoldPorts>(welcome(2)), 1);
+    EXPECT_EQ(joined(), 0);
+}
+
+TEST_F(NodeMachineTest, AbortIsAnsweredWithDoneAndJoinOnceTheRanksHaveEnded) {
+    welcome();
+    run(1);
+    const NodeEffects aborts = take(wire::Abort{1, "a failure", 700});
+    EXPECT_EQ(count<node_effect::HoldPorts>(aborts), 0);
+    EXPECT_EQ(said<wire::Done>(aborts), 0);
+    ASSERT_EQ(count<node_effect::StopRanks>(aborts), 1);
+    const NodeEffects ended = take(node_input::RanksEnded{});
+    EXPECT_EQ(said<wire::Done>(ended), 1);
+    EXPECT_EQ(count<node_effect::SaveResult>(ended), 1);
+    EXPECT_EQ(count<node_effect::HoldPorts>(ended), 1);
+    EXPECT_EQ(joined(), 1);
+}
+
+TEST_F(NodeMachineTest, AnAbortOfAnotherGenerationIsNotObeyed) {
+    welcome();
+    run(2);
+    EXPECT_TRUE(take(wire::Abort{1, "late", 0}).empty());
+    EXPECT_TRUE(machine_.ranks_run());
+}
+
+TEST_F(NodeMachineTest, AWorldThatWaitsForTheSetupIsForgottenWithItsConnection) {
+    take(node_input::SetupBegun{});
+    welcome();
+    EXPECT_EQ(count<node_effect::PrepareRanks>(take(world(1))), 0);
+    take(node_input::Disconnected{});
+    EXPECT_EQ(count<node_effect::HoldPorts>(welcome(1)), 1);
+    EXPECT_EQ(joined(), 0);
+    // The daemon has what JOIN says, and sends the WORLD again if its generation still lives.
+    EXPECT_EQ(count<node_effect::PrepareRanks>(take(node_input::SetupEnded{})), 0);
+    EXPECT_EQ(count<node_effect::PrepareRanks>(take(world(1))), 1);
+}
+
+TEST_F(NodeMachineTest, AWorldThatWaitedForItsTableIsNotPreparedBesideItsRanks) {
+    welcome();
+    take(world(1));
+    take(node_input::RanksPrepared{});
+    EXPECT_EQ(said<wire::TableRequest>(take(world(1, "digest"))), 1);
+    take(wire::Start{1});
+    take(node_input::RanksStarted{1, {{0, 100}}});
+    EXPECT_EQ(count<node_effect::PrepareRanks>(take(wire::Table{"digest", {"h"}, {}, {}})), 0);
+    EXPECT_TRUE(machine_.ranks_run());
+}
+
+TEST_F(NodeMachineTest, ANewerWorldWaitsForTheEndOfTheRanksThatItReplaces) {
+    welcome();
+    run(1);
+    const NodeEffects effects = take(world(2));
+    EXPECT_EQ(count<node_effect::PrepareRanks>(effects), 0);
+    EXPECT_EQ(count<node_effect::StopRanks>(effects), 1);
+    EXPECT_EQ(count<node_effect::PrepareRanks>(take(node_input::RanksEnded{})), 1);
+    EXPECT_EQ(machine_.generation(), 2);
+    EXPECT_TRUE(machine_.started().empty());
+}
+
+TEST_F(NodeMachineTest, RanksAreNotTakenForThoseOfTheNextGeneration) {
+    welcome();
+    take(world(1));
+    take(node_input::RanksPrepared{});
+    take(wire::Start{1});
+    take(world(2));
+    take(node_input::RanksEnded{});  // the last of srun's tasks had ended when it came
+    EXPECT_TRUE(take(node_input::RanksStarted{1, {{0, 100}}}).empty());
+    EXPECT_TRUE(machine_.started().empty());
+}
+
+TEST_F(NodeMachineTest, RanksThatCannotBePreparedAreAFaultAndAResult) {
+    welcome();
+    take(world(1));
+    const NodeEffects effects = take(node_input::RanksPrepared{"no such program"});
+    EXPECT_EQ(said<wire::Fault>(effects), 1);
+    EXPECT_EQ(said<wire::Done>(effects), 1);
+    EXPECT_EQ(count<node_effect::SaveResult>(effects), 1);
+    EXPECT_EQ(said<wire::Ready>(effects), 0);
+}
+
+TEST_F(NodeMachineTest, LeavesWhenAllWasAcknowledgedAndAtTheLatestAfterItsTime) {
+    welcome();
+    EXPECT_EQ(count<node_effect::Leave>(take(node_input::ShutDown{{}, "SIGTERM"})), 1);
+    EXPECT_EQ(said<wire::Bye>(take(node_input::LeavingBegun{})), 1);
+    EXPECT_TRUE(take(node_input::LeavingLook{false}).empty());
+    EXPECT_EQ(count<node_effect::Exit>(take(node_input::LeavingLook{true})), 1);
+
+    NodeMachine late{"i2", {std::chrono::seconds{10}, std::chrono::seconds{5}}};
+    late.take(node_input::ShutDown{}, now_);
+    now_.steady += std::chrono::seconds{5};
+    EXPECT_EQ(count<node_effect::Exit>(late.take(node_input::LeavingLook{false}, now_)), 1);
+}
+
+TEST_F(NodeMachineTest, AFencedNodeKillsItsRanksAndGoesOnceTheyHaveEnded) {
+    welcome();
+    run(1);
+    EXPECT_EQ(count<node_effect::StopRanks>(take(wire::Fenced{1, "superseded"})), 1);
+    EXPECT_TRUE(take(node_input::LeavingLook{true}).empty());
+    take(node_input::RanksEnded{});
+    const NodeEffects effects = take(node_input::LeavingLook{false});
+    ASSERT_EQ(effects.size(), 1U);
+    EXPECT_EQ(std::get<node_effect::Exit>(effects.front()).code, kAgentFenced);
+}
+
+TEST_F(NodeMachineTest, AWarningIsSaidOncePerGeneration) {
+    welcome();
+    run(1);
+    EXPECT_EQ(said<wire::Warned>(take(node_input::WarningSeen{0, "w"})), 1);
+    EXPECT_EQ(said<wire::Warned>(take(node_input::WarningSeen{1, "w"})), 0);
+    take(node_input::RanksEnded{});
+    run(2);
+    EXPECT_EQ(said<wire::Warned>(take(node_input::WarningSeen{0, "w"})), 1);
+}
+
+}  // namespace
+}  // namespace lockstep
