@@ -28,8 +28,8 @@ constexpr std::size_t kTopicsBytes = 4096;
 
 std::string rank_keys() {
     std::string out;
-    for (const std::string_view key : kRankKeys) {
-        out.append(out.empty() ? "" : " ").append(key);
+    for (const RankKey& key : kRankKeys) {
+        out.append(out.empty() ? "" : " ").append(key.name);
     }
     return out;
 }
@@ -38,7 +38,7 @@ std::string rank_keys() {
 Task<HttpResponse> ranks(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     RanksQuery query;
-    std::string sort{kRankKeys.front()};
+    std::string sort{kRankKeys.front().name};
     std::int64_t offset = 0;
     std::int64_t limit = limits::kRanks;
     in.text("sort", sort, limits::kTextBytes);

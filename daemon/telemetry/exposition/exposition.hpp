@@ -13,6 +13,7 @@
 #include "daemon/telemetry/exposition/gpu_owners.hpp"
 #include "daemon/telemetry/exposition/gpu_table.hpp"
 #include "daemon/telemetry/exposition/metric_text.hpp"
+#include "daemon/telemetry/exposition/rank_families.hpp"
 #include "daemon/telemetry/exposition/shard.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "daemon/telemetry/series/series.hpp"
@@ -92,8 +93,10 @@ struct JobMetricsView {
 // than kFullTierRanks ranks.
 inline constexpr std::size_t kSeriesPerJob = 300'000;
 inline constexpr std::size_t kFullTierRanks = 1024;
-inline constexpr std::size_t kRankCoreSeries = 9;  // with lockstep_rank_info
-inline constexpr std::size_t kRankFullSeries = 6;
+inline constexpr std::size_t kRankCoreSeries = 1 + rank_families(Shown::of_many);  // and the info
+inline constexpr std::size_t kRankFullSeries = rank_families(Shown::of_few);
+static_assert(kFullTierRanks * (kRankCoreSeries + kRankFullSeries) <= kSeriesPerJob,
+              "the further series of a job that is small enough fit");
 inline constexpr std::size_t kRankGpusShown = 16;  // in lockstep_rank_info
 
 struct MetricsView {

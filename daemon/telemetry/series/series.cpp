@@ -48,9 +48,12 @@ JobSeries::JobSeries(std::size_t ranks)
       present_(ranks),
       newest_(ranks),
       recent_(ranks),
-      rank_bytes_(ranks * sizeof(Rank)),
-      metrics_(kCoreMetricNames.begin(), kCoreMetricNames.end()) {
+      rank_bytes_(ranks * sizeof(Rank)) {
     LOCKSTEP_CHECK(ranks >= 1 && ranks <= static_cast<std::size_t>(limits::kRanks));
+    metrics_.reserve(kCoreMetrics);
+    for (const RankMetric& row : kRankMetrics) {
+        metrics_.emplace_back(row.name);
+    }
 }
 
 std::optional<std::size_t> JobSeries::metric(std::string_view name) const {

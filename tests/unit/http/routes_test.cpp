@@ -273,11 +273,11 @@ TEST_F(RoutesTest, RanksAreSortedAndPagedAsAsked) {
     EXPECT_EQ(get(of_job("/ranks?sort=-loss&offset=20&limit=10")).status, 200);
     EXPECT_EQ(get(of_job("/ranks")).status, 200);
     ASSERT_EQ(control_.ranks_queries.size(), 2U);
-    EXPECT_EQ(control_.ranks_queries[0].key, RankKey::loss);
+    EXPECT_EQ(control_.ranks_queries[0].key.name, "loss");
     EXPECT_TRUE(control_.ranks_queries[0].descending);
     EXPECT_EQ(control_.ranks_queries[0].offset, 20U);
     EXPECT_EQ(control_.ranks_queries[0].limit, 10U);
-    EXPECT_EQ(control_.ranks_queries[1].key, RankKey::rank);
+    EXPECT_EQ(control_.ranks_queries[1].key.name, "rank");
     EXPECT_FALSE(control_.ranks_queries[1].descending);
     const auto bad = get(of_job("/ranks?sort=colour&offset=-1&limit=0"));
     EXPECT_EQ(bad.status, 400);
