@@ -38,8 +38,6 @@ Result<Json> document_of(const HttpRequest& request) {
     return json;
 }
 
-// Sweeps are taken up one at a time, those of users in turn: each is as much work as its jobs.
-constexpr std::size_t kSweepsWaiting = 4;  // of one user
 using SweepTurns = std::shared_ptr<FairTurns>;
 
 // Spec and sweep of a submission; the rest is empty. `turn` is had while a sweep is taken up.
@@ -381,111 +379,6 @@ SlowHandler waiting_for_job(Control& control, JobCall call) {
     return [&control, call](HttpRequest request) { return call(control, std::move(request)); };
 }
 
-void add_submit_routes(Router& router, const RouteContext& context) {
-    Control& control = context.control;
-    const auto turns = std::make_shared<FairTurns>(context.io, 1, kSweepsWaiting);
-    Route route;
-    route.method = Method::post;
-    route.path = "/v1/jobs";
-    route.scope = Scope::write;
-    route.handler = SlowHandler{[&control, turns](HttpRequest request) {
-        return submit(control, turns, std::move(request));
-    }};
-    route.operation = "submitJob";
-    route.summary = "Submit a job; it is on disk before the answer.";
-    route.headers = {
-        {"Idempotency-Key", "string",
-         "1..255 visible ASCII characters. The same key with the same body gives the first answer "
-         "again; with another body 422; while the first is in flight 409."},
-        {"If-Match", "string", "\"<render_hash>\": submit exactly what was rendered, or 412."},
-        {"Lockstep-Signature", "string",
-         "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a space and a munge "
-         "credential by which the user signs this body and the options given to Slurm. "
-         "Without it 403."}};
-    route.request_schema = "JobSpec";
-    route.response_schema = "Job";
-    route.success = 201;
-    route.failures = {409, 412, 422, 429, 503, 507};
-    router.add(std::move(route));
-
-    route = Route{};
-    route.method = Method::post;
-    route.path = "/v1/jobs/render";
-    route.scope = Scope::write;
-    route.handler = SlowHandler{[&control, turns](HttpRequest request) {
-        return render(control, turns, std::move(request));
-    }};
-    route.operation = "renderJob";
-    route.changes_nothing = true;
-    route.summary = "Show what a job would run, without submitting it.";
-    route.query = {{"estimate", "boolean",
-                    "Also asks the scheduler when it would start: start_estimate. false if not "
-                    "given, because each question costs the scheduler a plan."}};
-    route.request_schema = "JobSpec";
-    route.response_schema = "Render";
-    router.add(std::move(route));
-}
-
-void add_read_routes(Router& router, const RouteContext& context) {
-    Control& control = context.control;
-    Route route;
-    route.path = "/v1/jobs";
-    route.scope = Scope::read;
-    route.handler = waiting_for_job(control, list_jobs);
-    route.operation = "listJobs";
-    route.summary = "List jobs, newest first.";
-    route.query = {{"state", "string", "Only jobs in this state."},
-                   {"user", "string", "Only this user's."},
-                   {"name", "string", "Only jobs of this name."},
-                   {"label", "string", "Only jobs with this label, as name:value."},
-                   {"sweep", "string", "Only the jobs of this sweep: the id of its first job."},
-                   {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
-                   {"cursor", "string", "next_cursor of the answer before."},
-                   {"fields", "string",
-                    "Of each job only these members, as id,name,state; all if not given."}};
-    route.headers = {
-        {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
-    route.response_schema = "JobPage";
-    route.not_modified = true;
-    router.add(std::move(route));
-
-    route = Route{};
-    route.path = "/v1/jobs/{id}";
-    route.scope = Scope::read;
-    route.handler =
-        TryHandler{[&control](const HttpRequest& request) { return show_now(control, request); },
-                   waiting_for_job(control, show)};
-    route.operation = "getJob";
-    route.summary = "Show one job.";
-    route.response_schema = "Job";
-    route.failures = {404};
-    router.add(std::move(route));
-
-    route = Route{};
-    route.path = "/v1/jobs/{id}/spec";
-    route.scope = Scope::read;
-    route.handler = waiting_for_job(control, spec);
-    route.operation = "getJobSpec";
-    route.summary =
-        "The job's specification as stored; absent fields have their defaults. Values of its "
-        "environment are masked for anyone but the owner.";
-    route.response_schema = "JobSpec";
-    route.failures = {404};
-    router.add(std::move(route));
-
-    route = Route{};
-    route.path = "/v1/jobs/{id}/script";
-    route.scope = Scope::read;
-    route.handler = waiting_for_job(control, script);
-    route.operation = "getJobScript";
-    route.summary =
-        "The batch script of the newest attempt as it was submitted; 404 with the local scheduler, "
-        "which uses none; 503 while it is not written.";
-    route.response_type = content_type::kText;
-    route.failures = {404, 503};
-    router.add(std::move(route));
-}
-
 }  // namespace
 
 Caller caller_of(const HttpRequest& request) {
@@ -509,43 +402,118 @@ HttpResponse json_or_problem(Result<std::string> text) {
     return text ? json_response(std::move(*text)) : problem(text.error());
 }
 
-void add_job_routes(Router& router, const RouteContext& context) {
-    add_submit_routes(router, context);
-    add_read_routes(router, context);
-    struct Command {
-        const char* path;
-        Task<HttpResponse> (*handler)(Control&, HttpRequest);
-        const char* operation;
-        const char* summary;
-        const char* schema;
-    };
-    for (const Command& command : {
-             Command{"/v1/jobs/{id}/cancel", cancel, "cancelJob",
-                     "Cancel a job; repeating the request is not an error.", "Job"},
-             Command{"/v1/jobs/{id}/restart", restart, "restartJob",
-                     "Stop a job's ranks and start them again from the newest checkpoint, in the "
-                     "same allocation. 409: nothing is running.",
-                     "Job"},
-             Command{"/v1/jobs/{id}/checkpoint", checkpoint, "checkpointJob",
-                     "Send the ranks the signal at which they write a checkpoint. 409: nothing is "
-                     "running, or some rank, which is named, has no handler for the signal and "
-                     "would be killed by it; the signal is then sent to no rank.",
-                     "Job"},
-             Command{"/v1/sweeps/{id}/cancel", cancel_sweep, "cancelSweep",
-                     "Cancel every unfinished job of a sweep; id may be that of any of its jobs.",
-                     "SweepCancelled"},
-         }) {
-        Route route;
-        route.method = Method::post;
-        route.path = command.path;
-        route.scope = Scope::write;
-        route.handler = waiting_for_job(context.control, command.handler);
-        route.operation = command.operation;
-        route.summary = command.summary;
-        route.response_schema = command.schema;
-        route.failures = {404, 409};
-        router.add(std::move(route));
-    }
+RouteParts submit_job_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
+    route.handler = SlowHandler{[&control, turns = context.sweeps](HttpRequest request) {
+        return submit(control, turns, std::move(request));
+    }};
+    route.summary = "Submit a job; it is on disk before the answer.";
+    route.headers = {
+        {"Idempotency-Key", "string",
+         "1..255 visible ASCII characters. The same key with the same body gives the first answer "
+         "again; with another body 422; while the first is in flight 409."},
+        {"If-Match", "string", "\"<render_hash>\": submit exactly what was rendered, or 412."},
+        {"Lockstep-Signature", "string",
+         "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a space and a munge "
+         "credential by which the user signs this body and the options given to Slurm. "
+         "Without it 403."}};
+    return route;
+}
+
+RouteParts render_job_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
+    route.handler = SlowHandler{[&control, turns = context.sweeps](HttpRequest request) {
+        return render(control, turns, std::move(request));
+    }};
+    route.summary = "Show what a job would run, without submitting it.";
+    route.query = {{"estimate", "boolean",
+                    "Also asks the scheduler when it would start: start_estimate. false if not "
+                    "given, because each question costs the scheduler a plan."}};
+    return route;
+}
+
+RouteParts list_jobs_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
+    route.handler = waiting_for_job(control, list_jobs);
+    route.summary = "List jobs, newest first.";
+    route.query = {{"state", "string", "Only jobs in this state."},
+                   {"user", "string", "Only this user's."},
+                   {"name", "string", "Only jobs of this name."},
+                   {"label", "string", "Only jobs with this label, as name:value."},
+                   {"sweep", "string", "Only the jobs of this sweep: the id of its first job."},
+                   {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
+                   {"cursor", "string", "next_cursor of the answer before."},
+                   {"fields", "string",
+                    "Of each job only these members, as id,name,state; all if not given."}};
+    route.headers = {
+        {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
+    return route;
+}
+
+RouteParts get_job_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
+    route.handler =
+        TryHandler{[&control](const HttpRequest& request) { return show_now(control, request); },
+                   waiting_for_job(control, show)};
+    route.summary = "Show one job.";
+    return route;
+}
+
+RouteParts get_job_spec_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
+    route.handler = waiting_for_job(control, spec);
+    route.summary =
+        "The job's specification as stored; absent fields have their defaults. Values of its "
+        "environment are masked for anyone but the owner.";
+    return route;
+}
+
+RouteParts get_job_script_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
+    route.handler = waiting_for_job(control, script);
+    route.summary =
+        "The batch script of the newest attempt as it was submitted; 404 with the local scheduler, "
+        "which uses none; 503 while it is not written.";
+    return route;
+}
+
+RouteParts cancel_job_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_job(context.control, cancel);
+    route.summary = "Cancel a job; repeating the request is not an error.";
+    return route;
+}
+
+RouteParts restart_job_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_job(context.control, restart);
+    route.summary =
+        "Stop a job's ranks and start them again from the newest checkpoint, in the same "
+        "allocation. 409: nothing is running.";
+    return route;
+}
+
+RouteParts checkpoint_job_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_job(context.control, checkpoint);
+    route.summary =
+        "Send the ranks the signal at which they write a checkpoint. 409: nothing is running, or "
+        "some rank, which is named, has no handler for the signal and would be killed by it; the "
+        "signal is then sent to no rank.";
+    return route;
+}
+
+RouteParts cancel_sweep_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_job(context.control, cancel_sweep);
+    route.summary = "Cancel every unfinished job of a sweep; id may be that of any of its jobs.";
+    return route;
 }
 
 }  // namespace lockstep

@@ -73,13 +73,10 @@ Task<HttpResponse> search(RouteContext context, HttpRequest request) {
 
 }  // namespace
 
-void add_log_search_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.path = "/v1/jobs/{id}/logs/search";
-    route.scope = Scope::read;
+RouteParts search_job_logs_route(const RouteContext& context) {
+    RouteParts route;
     route.handler =
         SlowHandler{[context](HttpRequest request) { return search(context, std::move(request)); }};
-    route.operation = "searchJobLogs";
     route.summary =
         "Which ranks printed a text, in the newest attempt: lines that differ only in numbers and "
         "addresses are one item. 64 MiB and 5 s at most, the newest of each rank's output.";
@@ -87,9 +84,7 @@ void add_log_search_routes(Router& router, const RouteContext& context) {
                    {"regex", "boolean", "q is a regular expression (RE2; (?i) ignores case)."},
                    {"ranks", "string", "Which ranks, as 0-7,12; all if not given."},
                    {"limit", "integer", "Items in the answer, 1..500; 50 if not given."}};
-    route.response_schema = "LogFindings";
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

@@ -145,39 +145,30 @@ Task<HttpResponse> job_nodes(RouteContext context, HttpRequest request) {
 
 }  // namespace
 
-void add_series_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.path = "/v1/jobs/{id}/nodes";
-    route.scope = Scope::read;
+RouteParts get_job_nodes_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = SlowHandler{
         [context](HttpRequest request) { return job_nodes(context, std::move(request)); }};
-    route.operation = "getJobNodes";
     route.summary =
         "The job's nodes, by node rank: each with its ranks together, its agent and its GPUs.";
-    route.response_schema = "JobNodes";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/gpus";
-    route.scope = Scope::read;
+RouteParts get_job_gpus_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = SlowHandler{
         [context](HttpRequest request) { return job_gpus(context, std::move(request)); }};
-    route.operation = "getJobGpus";
     route.summary =
         "The GPUs the job has had, also once it is over, and the metrics there are of them.";
     route.query = {{"offset", "integer", "Leave out so many GPUs; 0 if not given."},
                    {"limit", "integer", "Items in one answer, 1..1000; 1000 if not given."}};
-    route.response_schema = "JobGpus";
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/series";
-    route.scope = Scope::read;
+RouteParts get_job_series_route(const RouteContext& context) {
+    RouteParts route;
     route.handler =
         SlowHandler{[context](HttpRequest request) { return series(context, std::move(request)); }};
-    route.operation = "getJobSeries";
     route.summary =
         "History of a metric, reduced so that every extreme stays: of single ranks, or, with stat "
         "or "
@@ -215,9 +206,7 @@ void add_series_routes(Router& router, const RouteContext& context) {
          "high or low: which values are the worse. If not given, low for waits in collectives, "
          "rates and counts of samples, and for a GPU's use, clocks, power and traffic; else high.",
          {"high", "low"}}};
-    route.response_schema = "SeriesAnswer";
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

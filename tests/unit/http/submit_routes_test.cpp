@@ -13,7 +13,7 @@ namespace {
 class SubmitRoutesTest : public testing::Test {
   protected:
     SubmitRoutesTest() : context_{io_, control_, metrics_, tokens_} {
-        add_job_routes(router_, context_);
+        add_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
                                                Surface::all, &io_);
     }
