@@ -311,6 +311,29 @@ Json operation(const Route& route) {
     return json;
 }
 
+void describe_states(Json& schema) {
+    std::string description;
+    Json& names = schema["enum"] = Json::array();
+    for (const JobStateRow& row : kJobStateRows) {
+        names.push_back(row.name);
+        if (!row.description.empty()) {
+            description.append(row.name).append(": ").append(row.description).append("; ");
+        }
+    }
+    constexpr std::size_t kFinal = 3;
+    static_assert(
+        [] {
+            for (std::size_t i = 0; i < kJobStates; ++i) {
+                if (kJobStateRows[i].final != (i >= kJobStates - kFinal)) {
+                    return false;
+                }
+            }
+            return true;
+        }(),
+        "the sentence below says which are final");
+    schema["description"] = description + "the last three are final.";
+}
+
 }  // namespace
 
 std::string openapi_document(const std::vector<Route>& routes) {
@@ -337,6 +360,7 @@ std::string openapi_document(const std::vector<Route>& routes) {
     part.erase("required");
     part["description"] = "A job in a list that was asked for with fields: it has those members.";
     (*schemas)["JobPart"] = std::move(part);
+    describe_states((*schemas)["JobState"]);
     Json& kinds = (*schemas)["Event"]["properties"]["kind"]["enum"];
     for (std::size_t kind = 0; kind < kEventKinds; ++kind) {
         kinds.push_back(to_string(static_cast<EventKind>(kind)));

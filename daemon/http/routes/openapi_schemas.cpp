@@ -123,10 +123,7 @@ constexpr std::string_view kSchemas = R"json(
       "expected": {"type": "string", "description": "The expected value, or that of most nodes."}}}},
   "generations": {"type": "array", "description": "Every start of the ranks in this allocation, in order.",
     "items": {"$ref": "#/components/schemas/Generation"}}}},
-"JobState": {"type": "string",
-  "enum": ["accepted", "queued", "starting", "running", "restarting", "requeued", "held", "succeeded",
-    "failed", "cancelled"],
-  "description": "accepted: on disk; queued: with the scheduler; starting: it has nodes; restarting: between two generations; requeued: waits for another attempt; held: waits for a person; the last three are final."},
+"JobState": {"type": "string"},
 "Job": {"type": "object", "description": "Absent means unknown, never 0. Times are RFC 3339, UTC.",
   "required": ["id", "name", "user", "framework", "state", "labels", "resources", "submitted_at", "attempts"],
   "properties": {
