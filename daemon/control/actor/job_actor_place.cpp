@@ -128,7 +128,7 @@ Task<bool> JobActor::hand_over() {
     if (const auto missing = missing_secrets_now(); !missing.empty()) {
         event::FaultSeen fault;
         fault.attempt = job().attempt()->number;
-        fault.cause_class = to_string(CauseClass::user_error);
+        fault.cause_class = CauseClass::user_error;
         fault.message = removed_secrets(missing);
         fault.at = context_.clock.wall();
         Draft next = draft();
@@ -169,7 +169,7 @@ Task<bool> JobActor::hand_over() {
         case Handover::Kind::refused: {
             event::FaultSeen fault;
             fault.attempt = job().attempt()->number;
-            fault.cause_class = to_string(CauseClass::scheduler);
+            fault.cause_class = CauseClass::scheduler;
             fault.message = done.reason;
             fault.at = context_.clock.wall();
             next.add(std::move(fault));
@@ -226,7 +226,7 @@ Task<void> JobActor::end_unclaimed(const Observation& seen) {
     Draft next = draft();
     event::FaultSeen fault;
     fault.attempt = job().attempt()->number;
-    fault.cause_class = to_string(seen.cause.kind);
+    fault.cause_class = seen.cause.kind;
     fault.message = seen.cause.message;
     fault.node = seen.cause.node;
     fault.at = context_.clock.wall();

@@ -162,7 +162,7 @@ bool JobMachine::welcome_back(Draft& draft, const AgentPtr& link, const wire::He
     if (another && !job.attempt()->lost.contains(slot)) {
         event::FaultSeen ended;
         ended.node = claim->second.node;
-        ended.cause_class = to_string(CauseClass::node_lost);
+        ended.cause_class = CauseClass::node_lost;
         ended.message = "the agent of " + ended.node + " ended and was started again";
         ended.may_return = true;
         draft.lose(slot, std::move(ended));

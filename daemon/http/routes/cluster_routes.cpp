@@ -32,7 +32,7 @@ Task<HttpResponse> nodes(RouteContext context, HttpRequest request) {
     }
     query.limit = static_cast<std::size_t>(limit);
     auto found = co_await context.control.nodes(caller_of(request), std::move(query));
-    co_return found ? json_response(std::move(*found)) : query_problem(found.error());
+    co_return found ? json_response(std::move(*found)) : problem(found.error());
 }
 
 Task<HttpResponse> node(RouteContext context, HttpRequest request) {

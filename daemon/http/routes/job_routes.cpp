@@ -107,20 +107,22 @@ Result<std::string> idempotency_key_of(const HttpRequest& request) {
     return std::string{key};
 }
 
-int submit_status(const Error& error) {
-    if (error.code == Errc::conflict && error.message.starts_with("reused")) {
-        return 422;
+int submit_status(const SubmitError& error) {
+    switch (error.why) {
+        case SubmitFailure::key_reused:
+            return 422;
+        case SubmitFailure::render_changed:
+            return 412;
+        case SubmitFailure::user_quota:
+            return 429;
+        case SubmitFailure::too_many_jobs:
+            return 503;
+        case SubmitFailure::key_in_flight:
+            return 409;
+        case SubmitFailure::other:
+            break;
     }
-    if (error.code == Errc::conflict && error.message.starts_with("render")) {
-        return 412;
-    }
-    if (error.code == Errc::exhausted && error.retry_after_s > 0) {
-        return 429;
-    }
-    if (error.code == Errc::exhausted) {
-        return error.message.starts_with("limit") ? 503 : 507;
-    }
-    return status_of(error.code);
+    return error.code == Errc::exhausted ? 507 : status_of(error.code);
 }
 
 Task<HttpResponse> submit(Control& control, SweepTurns turns, HttpRequest request) {
@@ -296,7 +298,7 @@ Task<HttpResponse> list_jobs(Control& control, HttpRequest request) {
     }
     auto page = co_await control.list(caller_of(request), std::move(*query));
     if (!page) {
-        co_return query_problem(page.error());
+        co_return problem(page.error());
     }
     // Weak: the same page may go out as gzip.
     const std::string tag = entity_tag(*page);
@@ -388,14 +390,6 @@ Caller caller_of(const HttpRequest& request) {
     caller.may_write = request.principal.role != Role::viewer;
     caller.reads_all = request.principal.role != Role::user;
     return caller;
-}
-
-HttpResponse query_problem(const Error& error) {
-    const auto colon = error.message.find(": ");
-    if (error.code != Errc::invalid || !error.fields.empty() || colon == std::string::npos) {
-        return problem(error);
-    }
-    return problem(query_error(error.message.substr(0, colon), error.message.substr(colon + 2)));
 }
 
 HttpResponse json_or_problem(Result<std::string> text) {

@@ -179,8 +179,6 @@ RouteParts get_page_route(const RouteContext& context);
 RouteParts get_page_asset_route(const RouteContext& context);
 
 Caller caller_of(const HttpRequest& request);
-// A problem document in which "name: message" about a query parameter also has its pointer.
-HttpResponse query_problem(const Error& error);
 // What GET /v1/whoami answers.
 std::string whoami_text(const RouteContext& context, const Principal& who);
 // JSON text or the problem.

@@ -105,7 +105,7 @@ Task<HttpResponse> series(RouteContext context, HttpRequest request) {
         query.metrics = queries->size();
         auto text = co_await context.control.series(caller, id, std::move(query));
         if (!text) {
-            co_return query_problem(text.error());
+            co_return problem(text.error());
         }
         if (queries->size() == 1) {
             co_return json_response(std::move(*text));

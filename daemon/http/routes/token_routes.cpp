@@ -108,7 +108,7 @@ HttpResponse list_tokens(const TokenTable& tokens, const HttpRequest& request) {
     }
     query.limit = static_cast<std::size_t>(limit);
     const auto found = tokens.list(request.principal, query);
-    return found ? json_response(dump_json(*found)) : query_problem(found.error());
+    return found ? json_response(dump_json(*found)) : problem(found.error());
 }
 
 Task<HttpResponse> revoke(TokenTable& tokens, HttpRequest request) {

@@ -117,7 +117,7 @@ Task<HttpResponse> heatmap(RouteContext context, HttpRequest request) {
     auto bytes =
         co_await context.control.heatmap(caller_of(request), std::move(id), std::move(*query));
     if (!bytes) {
-        co_return query_problem(bytes.error());
+        co_return problem(bytes.error());
     }
     HttpResponse response;
     response.content_type = content_type::kBinary;
@@ -160,7 +160,7 @@ Task<HttpResponse> samples(RouteContext context, HttpRequest request) {
     auto text =
         co_await context.control.samples(caller_of(request), std::move(id), std::move(*query));
     if (!text) {
-        co_return query_problem(text.error());
+        co_return problem(text.error());
     }
     co_return json_response(std::move(*text));
 }
