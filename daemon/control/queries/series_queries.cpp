@@ -10,12 +10,7 @@
 #include <numeric>
 
 namespace lockstep {
-namespace {
-
-constexpr std::size_t kPointsOfMetric = 65'536;   // 3 MB, 30 ms
-constexpr std::size_t kPointsTogether = 262'144;  // in one answer
-
-}  // namespace
+namespace {}  // namespace
 
 Task<Result<std::string>> SeriesQueries::ranks(Caller caller, std::string id, RanksQuery query) {
     const auto job = co_await registry_.load(caller, id);
@@ -45,7 +40,8 @@ std::size_t most_points(const SeriesQuery& query, std::int32_t world) {
     const std::size_t asked = query.ranks.empty() ? all : query.ranks.size();
     const std::size_t lines = std::max<std::size_t>(together ? query.worst : asked, 1);
     return std::max<std::size_t>(
-        std::min(kPointsOfMetric, kPointsTogether / std::max<std::size_t>(query.metrics, 1)) /
+        std::min(limits::kPointsOfMetric,
+                 limits::kPointsTogether / std::max<std::size_t>(query.metrics, 1)) /
             lines,
         1);
 }

@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kNodeCursorBytes = 512;
-
 HttpResponse cluster(Control& control, const HttpRequest& request) {
     QueryReader in{request.query};
     if (const auto error = in.finish()) {
@@ -25,7 +23,7 @@ Task<HttpResponse> nodes(RouteContext context, HttpRequest request) {
     std::int64_t limit = static_cast<std::int64_t>(query.limit);
     in.text("partition", query.partition, limits::kTextBytes);
     in.text("state", query.state, limits::kTextBytes);
-    in.text("cursor", query.cursor, kNodeCursorBytes);
+    in.text("cursor", query.cursor, limits::kNodeCursorBytes);
     in.integer("limit", limit, 1, limits::kPage);
     if (const auto error = in.finish()) {
         co_return problem(*error);

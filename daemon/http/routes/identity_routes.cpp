@@ -2,6 +2,7 @@
 #include "daemon/http/base/problem.hpp"
 #include "daemon/http/routes/routes.hpp"
 #include "job/base/json.hpp"
+#include "job/base/limits.hpp"
 #include "scheduler-integration/identities.hpp"
 #include "scheduler-integration/signatures.hpp"
 
@@ -9,8 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::size_t kSlurmTokenBytes = 8U << 10U;
 
 HttpResponse whoami(const RouteContext& context, const HttpRequest& request) {
     return json_response(whoami_text(context, request.principal));
@@ -40,7 +39,7 @@ HttpResponse put_token(const RouteContext& context, const HttpRequest& request) 
     if (!in.has("token")) {
         in.error("token", "is missing");
     }
-    in.string("token", token, kSlurmTokenBytes);
+    in.string("token", token, limits::kSlurmTokenBytes);
     in.finish();
     if (!errors.empty()) {
         return problem(field_errors(std::move(errors)));

@@ -21,9 +21,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kKeyBytes = 255;
-constexpr std::size_t kJobCursorBytes = 256;
-
 Result<Json> document_of(const HttpRequest& request) {
     auto json = parse_json(request.body);
     if (!json) {
@@ -90,7 +87,8 @@ Result<std::string> render_hash_of(const HttpRequest& request) {
     }
     const bool quoted = value.size() > 2 && value.front() == '"' && value.back() == '"';
     const auto hash = quoted ? value.substr(1, value.size() - 2) : std::string_view{};
-    if (hash.empty() || hash.size() > kKeyBytes || hash.find('"') != std::string_view::npos) {
+    if (hash.empty() || hash.size() > limits::kIdempotencyKeyBytes ||
+        hash.find('"') != std::string_view::npos) {
         return fail(Errc::invalid, "If-Match: must be \"<render_hash>\" with its quotes");
     }
     return std::string{hash};
@@ -100,7 +98,7 @@ Result<std::string> idempotency_key_of(const HttpRequest& request) {
     const auto key = request.header("idempotency-key");
     const bool visible =
         std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < '\x7F'; });
-    if (!visible || key.size() > kKeyBytes ||
+    if (!visible || key.size() > limits::kIdempotencyKeyBytes ||
         (key.empty() && request.head.has("idempotency-key"))) {
         return fail(Errc::invalid, "Idempotency-Key: must be 1..255 visible ASCII characters");
     }
@@ -272,7 +270,7 @@ Result<JobQuery> job_query(const HttpRequest& request) {
     in.text("name", query.name, limits::kTextBytes);
     in.text("sweep", query.sweep, limits::kTextBytes);
     in.integer("limit", limit, 1, limits::kPage);
-    in.text("cursor", query.cursor, kJobCursorBytes);
+    in.text("cursor", query.cursor, limits::kCursorBytes);
     read_label(in, query);
     read_fields(in, query);
     if (!state.empty()) {

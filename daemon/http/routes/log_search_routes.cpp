@@ -14,9 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kFindings = 500;
-constexpr std::chrono::milliseconds kSearchPatience{5000};
-
 Task<HttpResponse> search(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     LogSearch ask;
@@ -26,7 +23,7 @@ Task<HttpResponse> search(RouteContext context, HttpRequest request) {
     in.text("q", ask.text, limits::kPatternBytes);
     in.text("ranks", which, limits::kTextBytes * 8);
     in.boolean("regex", regex);
-    in.integer("limit", limit, 1, kFindings);
+    in.integer("limit", limit, 1, limits::kLogFindings);
     if (ask.text.empty()) {
         in.error("q", "is missing");
     } else if (regex) {
@@ -65,7 +62,7 @@ Task<HttpResponse> search(RouteContext context, HttpRequest request) {
     ask.folder = std::filesystem::path{place->path}.parent_path().string();
     std::string folder = ask.folder;
     std::function<HttpResponse()> work = [ask = std::move(ask)]() mutable {
-        ask.until = std::chrono::steady_clock::now() + kSearchPatience;
+        ask.until = std::chrono::steady_clock::now() + limits::kLogSearchPatience;
         return json_response(dump_json(search_logs(ask)));
     };
     co_return co_await read_aside(context, std::move(folder), std::move(work));

@@ -11,9 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kFilesCounted = 200'000;
-constexpr auto kCountPatience = std::chrono::seconds{5};  // half of what a folder's answer may take
-
 Json disk_json(const DiskPlace& place, const DiskUse& use) {
     Json out = Json::object();
     out["directory"] = place.directory;
@@ -57,9 +54,9 @@ Task<HttpResponse> disk_of(RouteContext context, HttpRequest request) {
     if (!place) {
         co_return problem(place.error());
     }
-    const auto until = std::chrono::steady_clock::now() + kCountPatience;
+    const auto until = std::chrono::steady_clock::now() + limits::kCountPatience;
     const std::function<DiskUse()> count = [directory = place->directory, until] {
-        return disk_use(directory, kFilesCounted, until);
+        return disk_use(directory, limits::kFilesCounted, until);
     };
     std::string folder = place->directory;
     const auto use = co_await read_in_folder<DiskUse>(context, std::move(folder), count);

@@ -1,5 +1,6 @@
 #include "daemon/http/routes/openapi.hpp"
 #include "daemon/http/routes/routes.hpp"
+#include "job/base/limits.hpp"
 
 #include <array>
 #include <span>
@@ -13,8 +14,6 @@ using enum Method;
 
 constexpr std::string_view kNothing;  // there is no body in the answer
 constexpr std::string_view kPage = "text/html; charset=utf-8";
-constexpr std::size_t kSecretBodyBytes = 6 * limits::kSecretBytes + 1024;
-constexpr std::size_t kSignInBytes = 4096;
 
 constexpr std::array kRows{
     // Jobs and sweeps.
@@ -96,7 +95,7 @@ constexpr std::array kRows{
              {.answers = "SecretPage", .needs_secrets = true}),
     RouteRow(put, "/v1/secrets/{name}", Scope::secrets, "putSecret", put_secret_route,
              {.takes = "SecretValue",
-              .body_limit = kSecretBodyBytes,
+              .body_limit = limits::kSecretBodyBytes,
               .answers = "Secret",
               .failures = {409, 507},
               .needs_secrets = true}),
@@ -126,7 +125,7 @@ constexpr std::array kRows{
              {.answers = "SignInCode", .success = 201, .failures = {409, 503}, .for_people = true}),
     RouteRow(post, "/v1/session", Scope::open, "signIn", sign_in_route,
              {.takes = "SignIn",
-              .body_limit = kSignInBytes,
+              .body_limit = limits::kSignInBytes,
               .answers = "Identity",
               .failures = {401, 403, 507},
               .for_people = true}),

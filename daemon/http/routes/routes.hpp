@@ -10,6 +10,7 @@
 #include "daemon/telemetry/exposition/daemon_metrics.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/side_thread.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -32,8 +33,6 @@ class Signatures;
 class SecretStore;
 class TokenTable;
 
-inline constexpr std::size_t kSweepsWaiting = 4;  // of one user
-
 struct RouteContext {
     net::io_context& io;
     Control& control;
@@ -55,7 +54,7 @@ struct RouteContext {
     Signatures* signatures = nullptr;  // the scheduler's; nullptr: jobs are not signed
     std::string grafana_url{};         // for the page's links; "" = none
     // Sweeps are taken up one at a time, those of users in turn: each is as much work as its jobs.
-    std::shared_ptr<FairTurns> sweeps = std::make_shared<FairTurns>(io, 1, kSweepsWaiting);
+    std::shared_ptr<FairTurns> sweeps = std::make_shared<FairTurns>(io, 1, limits::kSweepsWaiting);
     std::shared_ptr<std::string> openapi = std::make_shared<std::string>();  // the whole document
 };
 

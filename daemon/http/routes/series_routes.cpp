@@ -14,9 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMetricsAsked = 16;
-constexpr std::int64_t kWorstRanks = 64;
-
 std::string band_stat_words() {
     std::string out;
     for (const std::string_view word : telemetry::kBandStatNames) {
@@ -46,7 +43,7 @@ void take_stats(QueryReader& in, SeriesQuery& query) {
 void take_worst(QueryReader& in, SeriesQuery& query) {
     std::int64_t worst = 0;
     std::string worse;
-    in.integer("worst", worst, 0, kWorstRanks);
+    in.integer("worst", worst, 0, limits::kWorstRanks);
     in.text("worse", worse, limits::kTextBytes);
     query.worst = static_cast<std::size_t>(worst);
     if (!worse.empty() && worse != "high" && worse != "low") {
@@ -63,7 +60,7 @@ Result<std::vector<SeriesQuery>> series_queries(const HttpRequest& request) {
     std::string metrics = query.metric;
     std::string axis = "step";
     std::int64_t points = static_cast<std::int64_t>(query.points);
-    in.text("metric", metrics, limits::kTextBytes * kMetricsAsked);
+    in.text("metric", metrics, limits::kTextBytes * limits::kMetricsAsked);
     in.text("x", axis, limits::kTextBytes);
     in.number("from", query.from);
     in.number("to", query.to);
@@ -83,8 +80,8 @@ Result<std::vector<SeriesQuery>> series_queries(const HttpRequest& request) {
         query.metric = std::move(metric);
         out.push_back(query);
     }
-    if (out.size() > kMetricsAsked) {
-        in.error("metric", "more than " + std::to_string(kMetricsAsked) + " metrics");
+    if (out.size() > limits::kMetricsAsked) {
+        in.error("metric", "more than " + std::to_string(limits::kMetricsAsked) + " metrics");
     }
     if (auto error = in.finish()) {
         return fail(std::move(*error));

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kTokenCursorBytes = 256;
-
 // As a job's name; a user may also begin with _ and hold @.
 bool is_name(std::string_view text, std::string_view first, std::string_view further) {
     const auto word = [](char c) {
@@ -102,7 +100,7 @@ HttpResponse list_tokens(const TokenTable& tokens, const HttpRequest& request) {
     std::int64_t limit = limits::kPageDefault;
     in.boolean("all", query.all);
     in.integer("limit", limit, 1, limits::kPage);
-    in.text("cursor", query.cursor, kTokenCursorBytes);
+    in.text("cursor", query.cursor, limits::kCursorBytes);
     if (const auto error = in.finish()) {
         return problem(*error);
     }

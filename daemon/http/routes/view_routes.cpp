@@ -23,8 +23,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kAnyOffset = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kTailLines = 100'000;
-constexpr std::size_t kTopicsBytes = 4096;
 
 std::string rank_keys() {
     std::string out;
@@ -141,7 +139,7 @@ Result<SamplesQuery> samples_query(const HttpRequest& request) {
     optional("to", query.to, kAnyOffset);
     optional("attempt", query.attempt, std::numeric_limits<std::int32_t>::max());
     optional("generation", query.generation, std::numeric_limits<std::int32_t>::max());
-    in.integer("limit", limit, 1, telemetry::kSamplesPage);
+    in.integer("limit", limit, 1, limits::kSamplesPage);
     in.text("cursor", query.cursor, limits::kTextBytes);
     take_entities(in, query, query.ranks, limits::kSeriesRanks, query.metric);
     query.limit = static_cast<std::size_t>(limit);
@@ -189,7 +187,7 @@ Result<LogQuery> log_query(const HttpRequest& request) {
     std::int64_t rank = 0;
     std::int64_t tail = 0;
     in.integer("rank", rank, 0, limits::kRanks - 1);
-    in.integer("tail", tail, 1, kTailLines);
+    in.integer("tail", tail, 1, limits::kLogTailLines);
     in.integer("offset", query.offset, 0, kAnyOffset);
     in.boolean("follow", query.follow);
     in.boolean("timestamps", query.timestamps);
@@ -277,7 +275,7 @@ HttpResponse event_stream(const RouteContext& context, const HttpRequest& reques
     QueryReader in{request.query};
     std::string topics = "jobs";
     std::int64_t after = -1;
-    in.text("topics", topics, kTopicsBytes);
+    in.text("topics", topics, limits::kTopicsBytes);
     in.integer("last_event_id", after, 0, kAnyOffset);
     auto wanted = TopicSet::parse(topics);
     if (!wanted) {

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/exposition/rank_exposition.hpp"
 
 #include "daemon/telemetry/exposition/gpu_exposition.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -37,7 +38,7 @@ void RankExposition::add(const JobMetricsView& job, const std::string& labels,
     }
     const NewestReports& newest = job.series->newest();
     const std::size_t world = job.series->present();
-    const bool small = world <= kFullTierRanks;
+    const bool small = world <= limits::kFullTierRanks;
     const bool fits = world * (kRankCoreSeries + kRankFullSeries) <= view_.max_series_per_job;
     ShownRanks shown{job.series, &stats, small && fits, {}, {}, {}};
     const std::size_t most = std::min(world, most_ranks()) / shard_.count + 1;
@@ -69,7 +70,7 @@ void RankExposition::place(const JobMetricsView& job, const std::string& labels)
     }
     for (const auto& rank : job.ranks) {
         const std::size_t own = gpus.empty() ? 0 : gpus_of(gpus, rank.rank).size();
-        suppressed_ += own - std::min(own, kRankGpusShown);
+        suppressed_ += own - std::min(own, limits::kRankGpusShown);
     }
     placed_.push_back({&job, labels, std::move(gpus)});
 }
@@ -118,7 +119,7 @@ void RankExposition::write_info(MetricText& text) const {
             labels += node;
             add_number(labels, ",local_rank=\"", rank.local_rank);
             auto own = gpus.empty() ? std::span<const RankGpu>{} : gpus_of(gpus, rank.rank);
-            own = own.first(std::min(own.size(), kRankGpusShown));
+            own = own.first(std::min(own.size(), limits::kRankGpusShown));
             const std::size_t place = labels.size();
             for (const RankGpu& one : own) {
                 labels.resize(place);

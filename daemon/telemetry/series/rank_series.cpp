@@ -1,5 +1,7 @@
 #include "daemon/telemetry/series/rank_series.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
 
@@ -172,7 +174,7 @@ void RankSeries::note_latest(std::int64_t step, double time, const std::vector<d
             ++core_nonfinite_[i];
         }
         ++column.nonfinite_total;
-        if (column.nonfinite.size() < kNonfiniteKept) {
+        if (column.nonfinite.size() < limits::kNonfiniteKept) {
             const std::size_t before = column.heap();
             column.nonfinite.push_back({step, time, values[i]});
             heap_ += column.heap() - before;

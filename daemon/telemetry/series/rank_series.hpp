@@ -7,7 +7,7 @@
 // report.
 //
 // Non-finite values stay out of low and high. Where and what they were is kept beside the rows for
-// the first kNonfiniteKept of a metric, their number for all.
+// the first limits::kNonfiniteKept of a metric, their number for all.
 //
 // Owns its rows. Control thread only.
 #pragma once
@@ -41,7 +41,7 @@ struct MetricColumn {
     std::vector<double> high;  // as low
     double latest = kAbsent;
     std::uint64_t nonfinite_total = 0;  // never goes back, restarts included
-    std::vector<Nonfinite> nonfinite;   // the first kNonfiniteKept
+    std::vector<Nonfinite> nonfinite;   // the first limits::kNonfiniteKept
 
     // The three of one row; kAbsent where nothing (finite) is. `last` may be non-finite.
     double last_of(std::size_t row) const { return row < last.size() ? last[row] : kAbsent; }

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/series/series.hpp"
 
 #include "job/base/check.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -165,7 +166,8 @@ void JobSeries::restore(GenerationReport report) {
 // up to 24 per metric.
 std::size_t JobSeries::capacity() const {
     const std::size_t row = 16 + 24 * metrics_.size();
-    return std::clamp(kJobSeriesBytes / (ranks_.size() * row), kRowsMin, limits::kRecentPoints);
+    return std::clamp(limits::kJobSeriesBytes / (ranks_.size() * row), limits::kRowsMin,
+                      limits::kRecentPoints);
 }
 
 std::uint64_t JobSeries::last_batch(std::int32_t attempt, std::int32_t node_rank) const {
@@ -192,7 +194,7 @@ GenerationReport& JobSeries::generation(std::int32_t attempt, std::uint32_t numb
             return before;
         }
     }
-    if (generations_.size() >= kGenerationsKept) {
+    if (generations_.size() >= limits::kGenerationsKept) {
         generations_.erase(generations_.begin());
         return generation(attempt, number);
     }

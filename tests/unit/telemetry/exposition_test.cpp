@@ -313,7 +313,7 @@ TEST_F(ExpositionTest, AQueueOfThousandsIsCutAndTheCutIsCounted) {
     const JobMetricsView running = jobs_[0];
     jobs_.clear();
     std::vector<std::string> ids;
-    for (std::size_t i = 0; i < kSilentJobsShown + 10; ++i) {
+    for (std::size_t i = 0; i < limits::kSilentJobsShown + 10; ++i) {
         ids.push_back("ls-q" + std::to_string(i));
     }
     for (const auto& id : ids) {
@@ -327,8 +327,8 @@ TEST_F(ExpositionTest, AQueueOfThousandsIsCutAndTheCutIsCounted) {
     const auto shown = [&](const std::string& id) {
         return parsed.values.count("lockstep_job_ranks_expected{job_id=\"" + id + "\"}") != 0;
     };
-    EXPECT_TRUE(shown(ids[kSilentJobsShown - 1]));
-    EXPECT_FALSE(shown(ids[kSilentJobsShown]));
+    EXPECT_TRUE(shown(ids[limits::kSilentJobsShown - 1]));
+    EXPECT_FALSE(shown(ids[limits::kSilentJobsShown]));
     EXPECT_TRUE(shown("ls-1")) << "who reports is always there";
     const auto of_one = std::count_if(parsed.values.begin(), parsed.values.end(), [&](auto& v) {
         return v.first.find("job_id=\"ls-q7\"") != std::string::npos;
