@@ -67,7 +67,7 @@ std::string ControlService::series_text() const {
     return metrics_.series_text();
 }
 
-Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {
+Task<SubmitResult<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {
     return submissions_.submit(std::move(caller), std::move(request));
 }
 

@@ -53,7 +53,7 @@ class ControlService final : public Control {
 
     using Text = std::string;
     using SharedText = std::shared_ptr<const std::string>;
-    Task<Result<Submitted>> submit(Caller caller, SubmitRequest request) override;
+    Task<SubmitResult<Submitted>> submit(Caller caller, SubmitRequest request) override;
     Result<Json> render(const Caller& caller, const JobSpec& spec) override;
     Task<Json> start_estimate(JobSpec spec) override;
     Result<SharedText> show_now(const Caller& caller, std::string_view id) override;

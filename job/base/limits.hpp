@@ -1,6 +1,7 @@
-// The caps that more than one part of the system or its users meet, each with its reason: sizes of
-// requests and documents, counts, patience between programs. What only one file is about (a buffer,
-// a retry) is a constant there.
+// Every cap that users, their clients, agents or ranks can run into, and every one by which memory
+// is bounded, each with its reason: sizes of requests and documents, counts, patience between
+// programs. What only one file is about (a buffer, a retry, a poll) is a constant there; no header
+// of lockstepd's has a cap of its own (tests/lint/caps.py).
 #pragma once
 
 #include <chrono>
@@ -51,8 +52,43 @@ inline constexpr std::size_t kStreams = 256;  // SSE and log followers: one time
 inline constexpr std::size_t kStreamsOfUser = 64;
 inline constexpr std::size_t kStreamsOfAdmins = 32;
 inline constexpr std::size_t kStreamQueue = 1024;  // messages one SSE client may lag behind
+// Snapshots and steps that wait for one SSE client: the newest stay.
+inline constexpr std::size_t kStreamLatestBytes = 1U << 20U;
+inline constexpr std::size_t kTopics = 256;  // of one stream, for all tabs of a browser
+inline constexpr std::size_t kTopicsBytes = 4096;
 // Under every proxy's idle timeout.
 inline constexpr auto kStreamHeartbeat = std::chrono::seconds{15};
+// Of a refused body, read so that the client hears why before the connection ends.
+inline constexpr std::size_t kLingerBytes = 16U << 20U;
+// audit.log: how much text may wait for the disk, beyond which lines are lost, and counted; refused
+// tokens that are written at once, then one a second, however many there are; the same of requests
+// of known users that change nothing, because they are wrong.
+inline constexpr std::size_t kAuditWaitingBytes = 8U << 20U;
+inline constexpr int kAuditRefusalsAtOnce = 20;
+inline constexpr int kAuditFailuresAtOnce = 200;
+inline constexpr std::size_t kQueryParameters = 64;       // no route has 20
+inline constexpr std::size_t kBearerBytes = 512;          // of lockstepd: less than 100
+inline constexpr std::size_t kIdempotencyKeyBytes = 255;  // an id or a hash
+inline constexpr std::size_t kCursorBytes = 256;          // of lockstepd: an id in base 64, or less
+inline constexpr std::size_t kNodeCursorBytes = 512;      // a host's name in base 64
+// Sweeps of one user that wait for their turn: each is as much work as its jobs.
+inline constexpr std::size_t kSweepsWaiting = 4;
+inline constexpr std::int64_t kLogTailLines = 100'000;  // the answer has 1 MiB at most anyway
+inline constexpr std::int64_t kLogFindings = 500;       // of one search, in one answer
+inline constexpr auto kLogSearchPatience = std::chrono::milliseconds{5000};  // of one search
+// Reads of one folder at a time: one that hangs counts for as long as it does.
+inline constexpr std::size_t kReadsOfAFolder = 4;
+// Of a job's folder, when what it takes is asked for: half of what a folder's answer may take.
+inline constexpr auto kCountPatience = std::chrono::seconds{5};
+inline constexpr std::int64_t kFilesCounted = 200'000;
+inline constexpr std::size_t kSignInBytes = 4096;           // a code or a token
+inline constexpr std::size_t kSlurmTokenBytes = 8U << 10U;  // as a header may have
+inline constexpr std::int64_t kPageSessionSeconds = 7 * 86'400LL;
+inline constexpr std::size_t kSessionsOfUser = 50;  // browsers; then the oldest is signed out
+inline constexpr std::int64_t kSignInCodeSeconds = 60;
+inline constexpr std::size_t kSignInCodes = 10'000;  // that are valid
+// So that one user cannot keep others from signing in.
+inline constexpr std::ptrdiff_t kSignInCodesOfUser = 100;
 
 // --- what a job may ask ----------------------------------------------------------------------
 inline constexpr std::int32_t kNodes = 16'384;
@@ -90,6 +126,8 @@ inline constexpr std::size_t kNotifyTargetBytes = 2048;
 // 2 MiB in all. A service account's key has 2.4 KiB, a kubeconfig 10.
 inline constexpr std::size_t kSecretNameBytes = 128;
 inline constexpr std::size_t kSecretBytes = 32U << 10U;
+// Of the request that sets one: each byte may be \u00xx in JSON.
+inline constexpr std::size_t kSecretBodyBytes = 6 * kSecretBytes + 1024;
 inline constexpr std::size_t kSecretsOfJob = 32;
 inline constexpr std::size_t kSecretsOfUser = 100;
 inline constexpr std::size_t kSecretBytesOfUser = 256U << 10U;
@@ -118,8 +156,62 @@ inline constexpr std::size_t kRecentPoints = 4096;    // raw points per rank and
 inline constexpr std::size_t kSeriesJobsCached = 64;  // finished jobs whose series stay in memory
 inline constexpr std::size_t kSeriesPoints = 4000;    // per rank in one answer
 inline constexpr std::size_t kSeriesRanks = 256;      // ranks in one answer
-inline constexpr std::size_t kMetricsPerJob = 64;     // names one job may report
-inline constexpr std::size_t kStoreQueue = 100'000;   // writes waiting for the store thread
+// Of one user, about history: each is read from the disk.
+inline constexpr std::size_t kQuestionsWaiting = 256;
+inline constexpr std::size_t kRecentSteps = 32;  // of a job, exact, of all ranks
+// Of one job: a rank has one, but for what recovery brings.
+inline constexpr std::size_t kGpusOfJob = kRanks;
+inline constexpr std::size_t kMetricsAsked = 16;         // in one question
+inline constexpr std::int64_t kWorstRanks = 64;          // that are answered with their points
+inline constexpr std::size_t kPointsOfMetric = 65'536;   // in one answer: 3 MB, 30 ms
+inline constexpr std::size_t kPointsTogether = 262'144;  // of all metrics of one answer
+// Samples in one answer: 3 MiB of JSON. One block's chunk has about as many rows.
+inline constexpr std::size_t kSamplesPage = 65'536;
+inline constexpr std::size_t kHeatmapCells = 8U << 20U;  // 10,000 ranks × 800 columns and a little
+// Ranks × columns of one answer with bands: 64 MiB. More ranks get fewer columns.
+inline constexpr std::size_t kBandCells = 16U << 20U;
+// What one job's history may take in memory: at this size each rank keeps fewer, coarser rows, but
+// so many at least. 4 ranks × 12 metrics at full length are 5 MiB.
+inline constexpr std::size_t kJobSeriesBytes = 64U << 20U;
+inline constexpr std::size_t kRowsMin = 16;
+inline constexpr std::size_t kNonfiniteKept = 64;  // occurrences per rank and metric
+// Of a job's generations, the newest: agents say their numbers.
+inline constexpr std::size_t kGenerationsKept = 4096;
+// When a job's rows become chunks: the longer, the better they pack; the shorter, the less memory
+// and the less to read after a restart. 10,000 ranks with 20 metrics at 1 Hz reach it in 25 s.
+inline constexpr std::size_t kOpenSamples = 5'000'000;
+inline constexpr std::size_t kOpenBlockRows = 65'536;
+// Of all blocks together: a question copies what is open of its metric on the control thread, 30
+// bytes a row. 10,000 ranks with one metric at 10 Hz would have reached 490 rows each, 200 ms.
+inline constexpr std::size_t kOpenRows = 250'000;
+inline constexpr double kOpenSeconds = 600;
+// Values read back for one job at a start: enough for what is shown at once; the rest is answered
+// from the chunks.
+inline constexpr std::int64_t kRestoreSamples = 2'000'000;
+inline constexpr double kGpuSamplesPerSecond = 65'536;  // kept of a job's GPUs: fewer looks of more
+inline constexpr std::size_t kRanksOfGpu = 16;          // named with a GPU
+// A look at GPUs counts so long, max(3 × interval, 30 s): agents look once a second.
+inline constexpr double kGpuFreshSeconds = 30;
+
+// /metrics. What the ranks of one job may take, in the order in which it is cut: the further series
+// of each rank first, then the core series of the highest ranks. Counted in
+// lockstep_exposition_suppressed_series. The further ones are not shown at all of a job with more
+// than kFullTierRanks ranks.
+inline constexpr std::size_t kSeriesPerJob = 300'000;
+inline constexpr std::size_t kFullTierRanks = 1024;
+inline constexpr std::size_t kRankGpusShown = 16;  // in lockstep_rank_info
+// Jobs without a report yet (kActiveJobs may wait) are shown in full up to this many: 20,000 of
+// them would block lockstepd for 0.1 s a scrape.
+inline constexpr std::size_t kSilentJobsShown = 500;
+inline constexpr std::size_t kShards = 1024;  // of one job
+// What one target of a job should have at most: Prometheus' scrape of it stays under a second.
+inline constexpr std::size_t kSeriesPerShard = 50'000;
+// Compressed remote-write requests that wait: some 20 bytes a sample, so about 3 million samples;
+// an hour of 50 jobs of 8 ranks, some minutes of 10,000 ranks.
+inline constexpr std::size_t kRemoteQueueBytes = 64U << 20U;
+inline constexpr std::size_t kRemoteSamples = 5000;  // of one request: 1 MB before compression
+inline constexpr std::size_t kMetricsPerJob = 64;    // names one job may report
+inline constexpr std::size_t kStoreQueue = 100'000;  // writes waiting for the store thread
 
 inline constexpr std::size_t kTokens = 10'000;     // valid at a time; 0.5 KiB each
 inline constexpr std::size_t kTokensOfUser = 100;  // valid ones, and as many that have ended
@@ -138,7 +230,12 @@ inline constexpr std::int64_t kNoticesOfJob = 64;
 // Of a user, that wait to be delivered; at most 70 KiB each (two tracebacks), most have 1 KiB. The
 // ends of a sweep of 1,000 jobs fit, for two targets.
 inline constexpr std::size_t kNoticesWaiting = 2000;
-inline constexpr auto kNoticePatience = std::chrono::hours{24};  // then one is given up
+inline constexpr auto kNoticePatience = std::chrono::hours{24};     // then one is given up
+inline constexpr auto kWebhookDeadline = std::chrono::seconds{10};  // of one try
+inline constexpr auto kMailDeadline = std::chrono::seconds{30};     // of sendmail's
+// Webhooks under way at a time, each on a thread that is started when it is first needed.
+inline constexpr std::size_t kNoticeThreads = 16;
+inline constexpr std::size_t kNoticesOfUserAtATime = 4;  // under way, so that others have theirs
 
 inline constexpr std::size_t kIngestBytes = 64U << 20U;  // telemetry waiting for the store
 
@@ -223,6 +320,14 @@ inline constexpr auto kCulpritPatience = std::chrono::seconds{1};
 inline constexpr auto kBeatInterval = std::chrono::seconds{1};
 inline constexpr auto kAgentSilence = std::chrono::seconds{4};  // three missed beats and one
 inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected: the node is lost
+// A node's times go into the events of its job, and TLS certificates have dates: milliseconds.
+inline constexpr std::int64_t kClockTolerance = 5 * 60'000;
+// An agent that was away when its job ended may come back this much later and deliver the rest.
+inline constexpr auto kTicketPatience = std::chrono::seconds{60};
+// Agents that were told to stop take their allocation with them; it is ended by force after this.
+inline constexpr auto kLeavePatience = std::chrono::seconds{5};
+// How long the scheduler's word on an end is waited for before the ranks' own stands.
+inline constexpr auto kVerdictPatience = std::chrono::seconds{60};
 // A hang is told from a slow step by at least this much, unless the job says otherwise.
 inline constexpr auto kHangLeast = std::chrono::seconds{60};
 // Before the first step the ranks' stacks are looked at so often, the first time no sooner than

@@ -4,8 +4,12 @@
 #include "job/base/version.hpp"
 #include "job/cli/access.hpp"
 #include "job/cli/arguments.hpp"
+#include "job/model/state.hpp"
 
 #include <CLI/Validators.hpp>
+
+#include <string>
+#include <vector>
 
 namespace lockstep::cli {
 namespace {
@@ -106,15 +110,22 @@ void declare_submit(CLI::App& app, Options& options) {
         ->type_name("FILE|ID");
 }
 
+// One of the states of a job, or of those that are final.
+void takes_state(CLI::Option& option, bool final_only) {
+    std::vector<std::string> names;
+    std::string choices;
+    for (const JobStateRow& row : kJobStateRows) {
+        if (row.final || !final_only) {
+            names.emplace_back(row.name);
+            choices.append(choices.empty() ? "" : "|").append(row.name);
+        }
+    }
+    option.check(CLI::IsMember(names).description(""))->type_name(choices);
+}
+
 void declare_jobs(CLI::App& app, Options& options) {
     CLI::App* jobs = verb(app, "jobs", "List jobs, newest first");
-    jobs->add_option("--state", options.state, "Only jobs in this state")
-        ->check(CLI::IsMember({"accepted", "queued", "starting", "running", "restarting",
-                               "requeued", "held", "succeeded", "failed", "cancelled"})
-                    .description(""))
-        ->type_name(
-            "accepted|queued|starting|running|restarting|requeued|held|succeeded|failed|"
-            "cancelled");
+    takes_state(*jobs->add_option("--state", options.state, "Only jobs in this state"), false);
     jobs->add_option("--user", options.user, "Only jobs of this user")->type_name("USER");
     jobs->add_option("--name", options.name, "Only jobs with this name")->type_name("NAME");
     jobs->add_option("--label", options.label, "Only jobs with this label")
@@ -144,10 +155,9 @@ void declare_disk(CLI::App& app, Options& options) {
                        "(2026-11-22T08:30:00Z), but for those with a label named keep")
             ->type_name("TIME");
     // Without it they would select nothing: named jobs are removed in any state.
-    rm->add_option("--state", options.state, "--older-than: only those that ended so")
-        ->needs(old)
-        ->check(CLI::IsMember({"succeeded", "failed", "cancelled"}).description(""))
-        ->type_name("succeeded|failed|cancelled");
+    CLI::Option* ended =
+        rm->add_option("--state", options.state, "--older-than: only those that ended so");
+    takes_state(*ended->needs(old), true);
     rm->add_option("--name", options.name, "--older-than: only those of this name")
         ->needs(old)
         ->type_name("NAME");

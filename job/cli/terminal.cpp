@@ -2,6 +2,7 @@
 #include "job/cli/terminal.hpp"
 
 #include "job/base/text.hpp"
+#include "job/model/state.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -146,17 +147,20 @@ std::string paint(const Terminal& terminal, Style style, std::string_view text) 
 }
 
 Style state_style(std::string_view state) {
-    if (state == "succeeded" || state == "running") {
-        return Style::green;
+    if (const auto of_job = parse_job_state(state)) {
+        switch (row_of(*of_job).tone) {
+            case StateTone::good:
+                return Style::green;
+            case StateTone::bad:
+                return Style::red;
+            case StateTone::disturbed:
+                return Style::yellow;
+            case StateTone::waits:
+                return Style::cyan;
+        }
     }
-    if (state == "failed" || state == "lost") {
-        return Style::red;
-    }
-    if (state == "cancelled" || state == "restarting" || state == "requeued" || state == "held" ||
-        state == "stopped") {
-        return Style::yellow;
-    }
-    return Style::cyan;
+    // Of ranks and nodes only.
+    return state == "lost" ? Style::red : state == "stopped" ? Style::yellow : Style::cyan;
 }
 
 std::string harmless(std::string_view text) {

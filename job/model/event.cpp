@@ -29,6 +29,18 @@ struct CauseFields {
     }
 };
 
+// In JSON the class is its word; one that a later version stored is read as internal.
+template <class V, class C>
+void cause_word(V& visit, C& cause) {
+    if constexpr (std::is_const_v<C>) {
+        visit("cause_class", std::string{to_string(cause)});
+    } else {
+        std::string word;
+        visit("cause_class", word);
+        cause = parse_cause_class(word).value_or(CauseClass::internal);
+    }
+}
+
 template <class V, class M>
 // NOLINTNEXTLINE(readability-function-size): the fields of every event, one after the other
 void fields(V& visit, M& m) {
@@ -105,7 +117,7 @@ void fields(V& visit, M& m) {
         visit("generation", m.generation);
         visit("rank", m.rank);
         visit("node", m.node);
-        visit("cause_class", m.cause_class);
+        cause_word(visit, m.cause_class);
         visit("message", m.message);
         visit("at", m.at);
         visit.number_or_none("slot", m.slot);

@@ -150,7 +150,7 @@ struct FaultSeen {
     std::int32_t generation = 0;
     std::int32_t rank = -1;
     std::string node;
-    std::string cause_class;
+    CauseClass cause_class = CauseClass::internal;
     std::string message;
     UnixMillis at = 0;
     // The allocation's node that is not to be used any more in this attempt; -1: none is.

@@ -65,13 +65,13 @@ std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now) 
     fault.at = now;
     const std::int64_t limit = job.spec.resources.time_limit_seconds * 1000;
     if (limit > 0 && attempt.placed_at != 0 && now - attempt.placed_at >= limit) {
-        fault.cause_class = to_string(CauseClass::time_limit);
+        fault.cause_class = CauseClass::time_limit;
         fault.message = "the time limit of " +
                         format_time_limit(job.spec.resources.time_limit_seconds) + " has passed";
         return fault;
     }
     if (std::string why = never_met(job, now); !why.empty()) {
-        fault.cause_class = to_string(CauseClass::rendezvous_timeout);
+        fault.cause_class = CauseClass::rendezvous_timeout;
         fault.message = std::move(why);
         return fault;
     }
@@ -129,7 +129,7 @@ Cause cause_of(const event::RankExited& exit) {
 
 Cause cause_of(const event::FaultSeen& fault) {
     Cause cause;
-    cause.kind = parse_cause_class(fault.cause_class).value_or(CauseClass::internal);
+    cause.kind = fault.cause_class;
     // What a program said about it, if it did, begins in the second line (a setup's output).
     const std::size_t line = std::min(fault.message.find('\n'), fault.message.size());
     cause.message = fault.message.substr(0, line);

@@ -3,9 +3,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, kJobStates> kStateNames{
-    "accepted", "queued", "starting",  "running", "restarting",
-    "requeued", "held",   "succeeded", "failed",  "cancelled"};
 constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "submitted",
     "attempt_created",
@@ -55,7 +52,7 @@ std::optional<Enum> parse(std::string_view text, const std::array<std::string_vi
 }  // namespace
 
 std::string_view to_string(JobState state) {
-    return kStateNames[static_cast<std::size_t>(state)];
+    return row_of(state).name;
 }
 std::string_view to_string(EventKind kind) {
     return kEventNames[static_cast<std::size_t>(kind)];
@@ -64,7 +61,12 @@ std::string_view to_string(CauseClass cause) {
     return kCauseNames[static_cast<std::size_t>(cause)];
 }
 std::optional<JobState> parse_job_state(std::string_view text) {
-    return parse<JobState>(text, kStateNames);
+    for (const JobStateRow& row : kJobStateRows) {
+        if (row.name == text) {
+            return row.state;
+        }
+    }
+    return std::nullopt;
 }
 std::optional<EventKind> parse_event_kind(std::string_view text) {
     return parse<EventKind>(text, kEventNames);

@@ -1,27 +1,76 @@
-// The states of a job as data. A job is a pure fold over its events (job.hpp); this is the table of
-// which state follows which event. Values only; any thread.
+// The states of a job as data: a row each, from which names, OpenAPI's enum, the choices and the
+// colours of the CLI follow. A job is a pure fold over its events (job.hpp); here, too, is the
+// table of which state follows which event. Values only; any thread.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
 namespace lockstep {
 
+// In the order of the rows.
 enum class JobState : std::uint8_t {
-    accepted,    // durable; not submitted to the scheduler yet
-    queued,      // the scheduler has it, or will as soon as there is room
-    starting,    // the allocation is there; agents call in, ranks meet
-    running,     // every rank of the generation has been started
-    restarting,  // a generation ended early, the next one is forming in the same allocation
-    requeued,    // the allocation is gone, another attempt is coming
-    held,        // waits for a person
+    accepted,
+    queued,
+    starting,
+    running,
+    restarting,
+    requeued,
+    held,
     succeeded,
     failed,
     cancelled,
 };
-inline constexpr std::size_t kJobStates = 10;
+
+// What a state says at a glance, by its colour.
+enum class StateTone : std::uint8_t { waits, good, disturbed, bad };
+
+struct JobStateRow {
+    JobState state{};
+    std::string_view name;  // part of the API
+    bool final = false;     // no event follows
+    StateTone tone{};
+    std::string_view description;  // in OpenAPI; "" = as the name says
+};
+
+inline constexpr std::array kJobStateRows{
+    // Durable; not submitted to the scheduler yet.
+    JobStateRow{JobState::accepted, "accepted", false, StateTone::waits, "on disk"},
+    // The scheduler has it, or will as soon as there is room.
+    JobStateRow{JobState::queued, "queued", false, StateTone::waits, "with the scheduler"},
+    // The allocation is there; agents call in, ranks meet.
+    JobStateRow{JobState::starting, "starting", false, StateTone::waits, "it has nodes"},
+    // Every rank of the generation has been started.
+    JobStateRow{JobState::running, "running", false, StateTone::good, ""},
+    // A generation ended early, the next one is forming in the same allocation.
+    JobStateRow{JobState::restarting, "restarting", false, StateTone::disturbed,
+                "between two generations"},
+    // The allocation is gone, another attempt is coming.
+    JobStateRow{JobState::requeued, "requeued", false, StateTone::disturbed,
+                "waits for another attempt"},
+    JobStateRow{JobState::held, "held", false, StateTone::disturbed, "waits for a person"},
+    JobStateRow{JobState::succeeded, "succeeded", true, StateTone::good, ""},
+    JobStateRow{JobState::failed, "failed", true, StateTone::bad, ""},
+    JobStateRow{JobState::cancelled, "cancelled", true, StateTone::disturbed, ""},
+};
+inline constexpr std::size_t kJobStates = kJobStateRows.size();
+
+constexpr const JobStateRow& row_of(JobState state) {
+    return kJobStateRows[static_cast<std::size_t>(state)];
+}
+static_assert(
+    [] {
+        for (std::size_t i = 0; i < kJobStates; ++i) {
+            if (static_cast<std::size_t>(kJobStateRows[i].state) != i) {
+                return false;
+            }
+        }
+        return true;
+    }(),
+    "a row has the place of its enumerator");
 
 enum class EventKind : std::uint8_t {
     submitted,
@@ -86,8 +135,7 @@ std::optional<EventKind> parse_event_kind(std::string_view text);
 std::optional<CauseClass> parse_cause_class(std::string_view text);
 
 constexpr bool is_final(JobState state) {
-    return state == JobState::succeeded || state == JobState::failed ||
-           state == JobState::cancelled;
+    return row_of(state).final;
 }
 
 // What an event does to the state. `finished` names its own target state, so it is not in the

@@ -67,6 +67,15 @@ class Lints(unittest.TestCase):
         clash("using Row = int;", "using Row = int;", "")
         clash("}\nint kShown = 1;\nnamespace {", "int kShown = 1;", "")
 
+    def test_caps(self):
+        name = "daemon/http/a.hpp"
+        self.refused("caps", name, "inline constexpr std::size_t kNameBytes = 5;\n", "a.hpp:1: kNameBytes belongs in job/base/limits.hpp")
+        self.refused("caps", name, "inline constexpr auto kAnswer = std::chrono::seconds{5};\n", "kAnswer belongs in")
+        self.refused("caps", name, "inline constexpr std::chrono::seconds kAnswer{5};\n", "kAnswer belongs in")
+        self.refused("caps", name, "struct A {\n    static constexpr int kJobsOfUser = 5;\n};\n", "a.hpp:2: kJobsOfUser belongs in")
+        self.refused("caps", "daemon/http/base/ws_frames.hpp", "\n", "has no kControlBytes any more")
+        self.passed("caps", name, "inline constexpr std::size_t kColours = 5;\n")
+
     def test_machine(self):
         folder = "daemon/control/machine/"
         self.refused("machine", folder + "a.cpp", "#include <boost/asio.hpp>\n", "reaches <boost/asio.hpp>")

@@ -87,7 +87,7 @@ Task<bool> AttemptHandover::hand_over() {
     if (const auto missing = missing_secrets_now(); !missing.empty()) {
         event::FaultSeen fault;
         fault.attempt = job().attempt()->number;
-        fault.cause_class = to_string(CauseClass::user_error);
+        fault.cause_class = CauseClass::user_error;
         fault.message = removed_secrets(missing);
         fault.at = context_.clock.wall();
         Draft next = draft();
@@ -128,7 +128,7 @@ Task<bool> AttemptHandover::hand_over() {
         case Handover::Kind::refused: {
             event::FaultSeen fault;
             fault.attempt = job().attempt()->number;
-            fault.cause_class = to_string(CauseClass::scheduler);
+            fault.cause_class = CauseClass::scheduler;
             fault.message = done.reason;
             fault.at = context_.clock.wall();
             next.add(std::move(fault));

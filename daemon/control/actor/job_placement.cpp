@@ -14,11 +14,6 @@
 namespace lockstep {
 namespace {
 
-// Agents that were told to stop take their allocation with them; it is ended by force after this.
-constexpr auto kLeavePatience = std::chrono::seconds{5};
-// How long the scheduler's word on an end is waited for before the ranks' own stands.
-constexpr auto kVerdictPatience = std::chrono::seconds{60};
-
 // Connections that wait to be accepted: those over the kernel's limit are tried again by their
 // agents' kernels after a second, and then after two.
 void warn_of_queue(const Job& job) {
@@ -106,7 +101,7 @@ Task<void> JobPlacement::end_unclaimed(const Observation& seen) {
     Draft next = draft();
     event::FaultSeen fault;
     fault.attempt = job().attempt()->number;
-    fault.cause_class = to_string(seen.cause.kind);
+    fault.cause_class = seen.cause.kind;
     fault.message = seen.cause.message;
     fault.node = seen.cause.node;
     fault.at = context_.clock.wall();
@@ -311,9 +306,10 @@ Task<void> JobPlacement::stop_attempt(Cause cause) {
     } else if (!stopping.alone_since) {
         stopping.alone_since = at;
     }
-    const bool overdue = at - stopping.since > limits::kStopGrace + kLeavePatience;
-    const bool left_behind = stopping.alone_since && (job().attempt()->claims.empty() ||
-                                                      at - *stopping.alone_since >= kLeavePatience);
+    const bool overdue = at - stopping.since > limits::kStopGrace + limits::kLeavePatience;
+    const bool left_behind =
+        stopping.alone_since &&
+        (job().attempt()->claims.empty() || at - *stopping.alone_since >= limits::kLeavePatience);
     if ((left_behind || overdue) && !stopping.cancelled) {
         const Status cancelled = co_await context_.scheduler.cancel(job().id, number);
         machine_.run().stopping->cancelled = cancelled.has_value();
@@ -376,7 +372,7 @@ Task<bool> JobPlacement::verdict() {
         co_return false;
     }
     co_return ended || seen.kind == Observation::Kind::absent ||
-        at - *machine_.run().verdict_since >= kVerdictPatience;
+        at - *machine_.run().verdict_since >= limits::kVerdictPatience;
 }
 
 }  // namespace lockstep

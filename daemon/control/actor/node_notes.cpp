@@ -65,12 +65,12 @@ struct Reader {
         }
         const auto claim = in->claims.find(e.slot);
         const std::string& node = claim == in->claims.end() ? e.node : claim->second.node;
-        if (e.cause_class == to_string(CauseClass::gpu_fault)) {
-            blame(event, e.cause_class, node, e.attempt, e.generation, e.message);
-        } else if (e.cause_class == to_string(CauseClass::node_lost)) {
+        if (e.cause_class == CauseClass::gpu_fault) {
+            blame(event, to_string(e.cause_class), node, e.attempt, e.generation, e.message);
+        } else if (e.cause_class == CauseClass::node_lost) {
             const bool preflight = e.message.starts_with(kPreflightWords);
-            blame(event, preflight ? "preflight" : e.cause_class, node, e.attempt, e.generation,
-                  e.message);
+            blame(event, preflight ? "preflight" : to_string(e.cause_class), node, e.attempt,
+                  e.generation, e.message);
         }
     }
     void read(const Event& event, const event::GpuXid& e) {

@@ -6,15 +6,18 @@
 
 #include <cmath>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
 namespace {
 
-void put_number(Json& out, const char* key, std::optional<double> value) {
+void put_number(Json& out, std::string_view name, std::optional<double> value) {
     if (!value) {
         return;
     }
+    const std::string key{name};
     if (std::isfinite(*value)) {
         out[key] = *value;
     } else {
@@ -47,14 +50,14 @@ void put_gpus(Json& item, std::span<const telemetry::RankGpu> gpus) {
 }
 
 // What the rank is sorted by; nothing if there is none.
-std::optional<double> sort_value(RankKey key, std::size_t rank, const telemetry::JobSeries* series,
+std::optional<double> sort_value(const RankKey& key, std::size_t rank,
+                                 const telemetry::JobSeries* series,
                                  const std::vector<telemetry::RankGpu>& gpus, double now) {
-    using telemetry::CoreMetric;
-    if (key == RankKey::rank) {
+    if (key.kind == RankKeyKind::rank) {
         return static_cast<double>(rank);
     }
-    if (key == RankKey::utilization_ratio || key == RankKey::power_watts) {
-        const bool use = key == RankKey::utilization_ratio;
+    if (key.kind == RankKeyKind::gpu_use || key.kind == RankKeyKind::gpu_power) {
+        const bool use = key.kind == RankKeyKind::gpu_use;
         double sum = 0;
         int count = 0;
         for (const telemetry::RankGpu& one :
@@ -69,25 +72,17 @@ std::optional<double> sort_value(RankKey key, std::size_t rank, const telemetry:
         return std::nullopt;
     }
     const telemetry::RankSeries& one = series->rank(rank);
-    switch (key) {
-        case RankKey::step:
+    switch (key.kind) {
+        case RankKeyKind::step:
             return one.last_step() < 0 ? std::nullopt
                                        : std::optional{static_cast<double>(one.last_step())};
-        case RankKey::loss:
-            return one.latest(CoreMetric::loss);
-        case RankKey::step_seconds:
-            return one.latest(CoreMetric::step_seconds);
-        case RankKey::busy_seconds:
-            return one.latest(CoreMetric::busy_seconds);
-        case RankKey::comm_wait_seconds:
-            return one.latest(CoreMetric::comm_wait_seconds);
-        case RankKey::data_wait_seconds:
-            return one.latest(CoreMetric::data_wait_seconds);
-        case RankKey::report_age_seconds:
+        case RankKeyKind::metric:
+            return one.latest(key.metric);
+        case RankKeyKind::report_age:
             return series->report_age(rank, now);
-        case RankKey::rank:
-        case RankKey::utilization_ratio:
-        case RankKey::power_watts:
+        case RankKeyKind::rank:
+        case RankKeyKind::gpu_use:
+        case RankKeyKind::gpu_power:
             break;
     }
     return std::nullopt;
@@ -132,13 +127,11 @@ std::string ranks_text(const ControlContext& context, const Job& job,
             if (one.last_step() >= 0) {
                 item["step"] = one.last_step();
             }
-            put_number(item, "loss", one.latest(telemetry::CoreMetric::loss));
-            put_number(item, "step_seconds", one.latest(telemetry::CoreMetric::step_seconds));
-            put_number(item, "busy_seconds", one.latest(telemetry::CoreMetric::busy_seconds));
-            put_number(item, "comm_wait_seconds",
-                       one.latest(telemetry::CoreMetric::comm_wait_seconds));
-            put_number(item, "data_wait_seconds",
-                       one.latest(telemetry::CoreMetric::data_wait_seconds));
+            for (const telemetry::RankMetric& row : telemetry::kRankMetrics) {
+                if (row.answered != telemetry::Answered::no) {
+                    put_number(item, row.name, one.latest(row.metric));
+                }
+            }
             if (const auto age = series->report_age(rank, now); age && !is_final(job.state)) {
                 item["report_age_seconds"] = *age;
             }

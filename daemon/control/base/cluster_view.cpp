@@ -1,5 +1,6 @@
 #include "daemon/control/base/cluster_view.hpp"
 
+#include "daemon/control/base/query_error.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
@@ -131,7 +132,7 @@ Result<Json> nodes_json(const Cluster& cluster, const NodeQuery& query,
     if (!query.cursor.empty()) {
         const auto decoded = base64_decode(query.cursor);
         if (!decoded) {
-            return fail(Errc::invalid, "cursor: not one that this service has given out");
+            return fail(query_error("cursor", "not one that this service has given out"));
         }
         after = *decoded;
     }

@@ -49,7 +49,7 @@ struct ControlSettings {
     NotifySettings notify{};  // where notices of jobs may go
     // Values of all jobs that wait in memory for a chunk: 160 MiB. A full job's share is half of
     // it.
-    std::size_t open_samples = 2 * telemetry::kOpenSamples;
+    std::size_t open_samples = 2 * limits::kOpenSamples;
     // A job's tick that comes so late was not the job's: the daemon, or its machine, stood still,
     // and all patience with silent agents starts anew.
     std::chrono::milliseconds stalled{2'000};

@@ -53,6 +53,30 @@ struct Submitted {
     bool repeated = false;  // an earlier submission with this key
 };
 
+// Why a submission was refused, where its Errc does not say it all.
+enum class SubmitFailure : std::uint8_t {
+    other,           // as its Errc says: exhausted is the disk
+    key_in_flight,   // conflict: a submission with this Idempotency-Key is being stored
+    key_reused,      // conflict: the key belongs to another submission
+    render_changed,  // conflict: it would run something else than was rendered
+    user_quota,      // exhausted: the user has or submits too many; retry_after_s says when
+    too_many_jobs,   // exhausted: all users together have
+};
+struct SubmitError : Error {
+    SubmitFailure why = SubmitFailure::other;
+
+    // NOLINTNEXTLINE(google-explicit-constructor): fail(error) of what submit() calls
+    SubmitError(Error error) : Error(std::move(error)) {}
+    SubmitError(SubmitFailure failure, Errc errc, std::string text)
+        : Error(errc, std::move(text)), why(failure) {}
+    SubmitError(SubmitFailure failure, Error error) : Error(std::move(error)), why(failure) {}
+};
+template <class T>
+using SubmitResult = tl::expected<T, SubmitError>;
+inline tl::unexpected<SubmitError> refuse(SubmitError error) {
+    return tl::unexpected<SubmitError>(std::move(error));
+}
+
 // Under this name the store finds the jobs of a sweep; no label of a user's can have it.
 inline constexpr const char* kSweepLabel = "lockstep:sweep";
 
@@ -172,9 +196,8 @@ class Control {
   public:
     virtual ~Control() = default;
 
-    // 201. invalid: /errors; conflict with message starting "in flight" → 409, "reused" → 422,
-    // "render" → 412; exhausted: the disk or a limit is full, nothing was accepted → 507/503.
-    virtual Task<Result<Submitted>> submit(Caller caller, SubmitRequest request) = 0;
+    // invalid: /errors; any SubmitFailure. Nothing was accepted then.
+    virtual Task<SubmitResult<Submitted>> submit(Caller caller, SubmitRequest request) = 0;
     // {command, environment, warnings, script, render_hash, …}; nothing is stored.
     virtual Result<Json> render(const Caller& caller, const JobSpec& spec) = 0;
     // When the scheduler would start it, as it says now: {start, nodes, partition}, or {message}

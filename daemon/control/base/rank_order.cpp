@@ -9,11 +9,12 @@ namespace lockstep {
 bool RanksQuery::sort_by(std::string_view text) {
     const bool down = text.starts_with('-');
     text.remove_prefix(down ? 1 : 0);
-    const auto found = std::find(kRankKeys.begin(), kRankKeys.end(), text);
+    const auto found = std::find_if(kRankKeys.begin(), kRankKeys.end(),
+                                    [text](const RankKey& one) { return one.name == text; });
     if (found == kRankKeys.end()) {
         return false;
     }
-    key = static_cast<RankKey>(found - kRankKeys.begin());
+    key = *found;
     descending = down;
     return true;
 }

@@ -2,6 +2,8 @@
 // some. Pure; any thread.
 #pragma once
 
+#include "daemon/telemetry/series/rank_metrics.hpp"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,32 +14,35 @@
 
 namespace lockstep {
 
-// Named as in the answer. Of a rank's GPUs: their mean use, the sum of their power.
-enum class RankKey : std::uint8_t {
-    rank,
-    step,
-    loss,
-    step_seconds,
-    busy_seconds,
-    comm_wait_seconds,
-    data_wait_seconds,
-    report_age_seconds,
-    utilization_ratio,
-    power_watts,
+// Of a rank's GPUs: their mean use, the sum of their power.
+enum class RankKeyKind : std::uint8_t { rank, step, metric, report_age, gpu_use, gpu_power };
+
+struct RankKey {
+    std::string_view name;  // as in the answer
+    RankKeyKind kind = RankKeyKind::rank;
+    telemetry::CoreMetric metric{};  // of RankKeyKind::metric: any that is answered
 };
-inline constexpr std::array<std::string_view, 10> kRankKeys{"rank",
-                                                            "step",
-                                                            "loss",
-                                                            "step_seconds",
-                                                            "busy_seconds",
-                                                            "comm_wait_seconds",
-                                                            "data_wait_seconds",
-                                                            "report_age_seconds",
-                                                            "utilization_ratio",
-                                                            "power_watts"};
+
+inline constexpr auto kRankKeys = [] {
+    constexpr auto kAnswered = [](const telemetry::RankMetric& row) {
+        return row.answered != telemetry::Answered::no;
+    };
+    std::array<RankKey, 5 + telemetry::count_rank_metrics(kAnswered)> out{
+        RankKey{"rank", RankKeyKind::rank}, RankKey{"step", RankKeyKind::step}};
+    std::size_t next = 2;
+    for (const telemetry::RankMetric& row : telemetry::kRankMetrics) {
+        if (kAnswered(row)) {
+            out[next++] = {row.name, RankKeyKind::metric, row.metric};
+        }
+    }
+    out[next++] = {"report_age_seconds", RankKeyKind::report_age};
+    out[next++] = {"utilization_ratio", RankKeyKind::gpu_use};
+    out[next++] = {"power_watts", RankKeyKind::gpu_power};
+    return out;
+}();
 
 struct RanksQuery {
-    RankKey key = RankKey::rank;
+    RankKey key = kRankKeys.front();
     bool descending = false;
     std::size_t offset = 0;
     std::size_t limit = std::numeric_limits<std::size_t>::max();

@@ -85,7 +85,7 @@ Task<Status> HistoryKeeper::restore(const Job& job) {
 
 Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over) {
     const std::function<Result<StoredHistory>(Database&)> work = [id](Database& db) {
-        return read_stored(db, id, kRestoreSamples, kStoredBatchBytes);
+        return read_stored(db, id, limits::kRestoreSamples, kStoredBatchBytes);
     };
     auto stored = co_await context_.store.read<StoredHistory>(work);
     if (!stored) {

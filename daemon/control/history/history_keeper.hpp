@@ -11,6 +11,7 @@
 #include "daemon/telemetry/series/heatmap.hpp"
 #include "daemon/telemetry/series/history_scan.hpp"
 #include "daemon/telemetry/series/sample_scan.hpp"
+#include "job/base/limits.hpp"
 #include "job/model/job.hpp"
 
 #include <atomic>
@@ -32,7 +33,7 @@ namespace lockstep {
 struct GpuChoice {
     std::vector<std::int32_t> ids;
     std::vector<std::int32_t> ranks;
-    std::size_t most = telemetry::kGpusOfJob;
+    std::size_t most = limits::kGpusOfJob;
 };
 // What a question about GPUs is answered from; on the reading thread.
 struct GpuView {
@@ -111,10 +112,9 @@ class HistoryKeeper {
 
     // Two: one that is read, one whose rows are ready.
     static constexpr std::size_t kQuestions = 2;
-    static constexpr std::size_t kQuestionsWaiting = 256;  // of one user
 
     ControlContext& context_;
-    FairTurns turns_{context_.io, kQuestions, kQuestionsWaiting};
+    FairTurns turns_{context_.io, kQuestions, limits::kQuestionsWaiting};
     net::thread_pool packing_{1};
     net::thread_pool reading_{1};
     std::shared_ptr<Database> reader_;  // the reading thread's; made by the first question

@@ -1,5 +1,6 @@
 // What is asked of history: series, heatmap, every sample, and which metrics there are. Chunks are
 // read on the reading thread; what is in none is copied first, of the same moment.
+#include "daemon/control/base/query_error.hpp"
 #include "daemon/control/history/history_keeper.hpp"
 #include "daemon/control/history/history_restore.hpp"
 #include "job/base/json.hpp"
@@ -221,9 +222,9 @@ Result<std::vector<std::uint32_t>> chosen_gpus(const GpuChoice& choice,
     } else if (!choice.ids.empty()) {
         out.assign(choice.ids.begin(), choice.ids.end());
         if (out.back() >= gpus.size()) {
-            return fail(Errc::invalid, gpus.size() == 0 ? "gpus: the job has had none"
-                                                        : "gpus: the job has 0-" +
-                                                              std::to_string(gpus.size() - 1));
+            return fail(query_error(
+                "gpus", gpus.size() == 0 ? "the job has had none"
+                                         : "the job has 0-" + std::to_string(gpus.size() - 1)));
         }
     } else {
         out.resize(gpus.size());

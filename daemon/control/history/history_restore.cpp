@@ -54,7 +54,7 @@ Status restore_chunk(const StoredChunk& stored, JobSeries& series, telemetry::Co
             columns.emplace_back(*id, std::move(*values));
         }
     }
-    constexpr auto kNewest = static_cast<std::uint32_t>(telemetry::kRowsMin);
+    constexpr auto kNewest = static_cast<std::uint32_t>(limits::kRowsMin);
     std::vector<double> values(series.metrics().size());
     for (const auto& one : *entity) {
         const std::uint32_t rows = one.end - one.begin;

@@ -20,10 +20,6 @@
 
 namespace lockstep {
 
-// Values read back for one job at a start: enough for what is shown at once; the rest is answered
-// from the chunks.
-inline constexpr std::int64_t kRestoreSamples = 2'000'000;
-
 struct StoredChunk {
     ChunkRow row;        // with its sections
     bool whole = false;  // false: only the newest rows of each rank

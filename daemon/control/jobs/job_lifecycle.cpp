@@ -73,8 +73,7 @@ void JobLifecycle::count_rendezvous(const Job& job, const Event& event) {
             rendezvous_metrics_.ended(telemetry::RendezvousResult::failed);
         }
     } else if (const auto* fault = std::get_if<event::FaultSeen>(&event.data);
-               fault != nullptr &&
-               fault->cause_class == to_string(CauseClass::rendezvous_timeout)) {
+               fault != nullptr && fault->cause_class == CauseClass::rendezvous_timeout) {
         rendezvous_metrics_.ended(telemetry::RendezvousResult::timed_out);
     }
 }

@@ -10,8 +10,9 @@
 namespace lockstep {
 
 // With If-Match: whether it would run exactly what was rendered.
-Status Submissions::check_rendered(const std::string& user, const SubmitRequest& request,
-                                   const std::vector<std::string>& warnings) const {
+SubmitResult<void> Submissions::check_rendered(const std::string& user,
+                                               const SubmitRequest& request,
+                                               const std::vector<std::string>& warnings) const {
     if (request.if_match.empty()) {
         return {};
     }
@@ -20,9 +21,9 @@ Status Submissions::check_rendered(const std::string& user, const SubmitRequest&
         return fail(rendered.error());
     }
     if ((*rendered)["render_hash"].get<std::string>() != request.if_match) {
-        return fail(Errc::conflict,
-                    "render: the submission would run something else than was rendered; render "
-                    "it again");
+        return refuse({SubmitFailure::render_changed, Errc::conflict,
+                       "render: the submission would run something else than was rendered; render "
+                       "it again"});
     }
     return {};
 }

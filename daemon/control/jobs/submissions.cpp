@@ -147,8 +147,8 @@ Task<Result<std::string>> Submissions::take_signature(std::string user,
 // One `submitted` event a job, in the order of the sweep, and what is stored of it. A thousand jobs
 // take seconds: others have their turn between them, so that events get their numbers at the end,
 // with no turn of anybody's before they are handed to the store.
-Task<Result<Submissions::NewJobs>> Submissions::make_jobs(const Caller& caller,
-                                                          const SubmitRequest& request) {
+Task<SubmitResult<Submissions::NewJobs>> Submissions::make_jobs(const Caller& caller,
+                                                                const SubmitRequest& request) {
     if (const Status may = context_.scheduler.admit_user(caller.user); !may) {
         co_return fail(may.error());
     }
@@ -163,8 +163,8 @@ Task<Result<Submissions::NewJobs>> Submissions::make_jobs(const Caller& caller,
     if (!warnings) {
         co_return fail(std::move(warnings.error()));
     }
-    if (const Status same = check_rendered(caller.user, request, *warnings); !same) {
-        co_return fail(same.error());
+    if (const auto same = check_rendered(caller.user, request, *warnings); !same) {
+        co_return refuse(same.error());
     }
     // Last, so that nobody signs in vain what is refused anyway.
     const auto signature = co_await take_signature(caller.user, request);
@@ -214,8 +214,9 @@ Task<Result<Submissions::NewJobs>> Submissions::make_jobs(const Caller& caller,
         }
     }
     if (registry_.unfinished().size() + count > limits::kActiveJobs) {
-        co_return fail(Errc::exhausted, "limit: " + std::to_string(limits::kActiveJobs) +
-                                            " jobs are unfinished; try again later");
+        co_return refuse({SubmitFailure::too_many_jobs, Errc::exhausted,
+                          "limit: " + std::to_string(limits::kActiveJobs) +
+                              " jobs are unfinished; try again later"});
     }
     co_return out;
 }
@@ -235,11 +236,11 @@ void Submissions::number(NewJobs& made) {
 }
 
 // A submission with the same key was stored: its answer, if it was the same one.
-Task<Result<Submitted>> Submissions::answer_again(Caller caller, SubmitDone before) {
+Task<SubmitResult<Submitted>> Submissions::answer_again(Caller caller, SubmitDone before) {
     if (before.other_body) {
-        co_return fail(
-            Errc::conflict,
-            "reused: this Idempotency-Key belongs to another submission, " + before.id.value);
+        co_return refuse(
+            {SubmitFailure::key_reused, Errc::conflict,
+             "reused: this Idempotency-Key belongs to another submission, " + before.id.value});
     }
     auto earlier = co_await registry_.show(caller, before.id.value);
     if (!earlier) {
@@ -253,8 +254,8 @@ Task<Result<Submitted>> Submissions::answer_again(Caller caller, SubmitDone befo
 }
 
 // Nothing: there is no submission with this key.
-Task<Result<std::optional<Submitted>>> Submissions::stored_before(const Caller& caller,
-                                                                  const SubmitRequest& request) {
+Task<SubmitResult<std::optional<Submitted>>> Submissions::stored_before(
+    const Caller& caller, const SubmitRequest& request) {
     if (request.idempotency_key.empty()) {
         co_return std::nullopt;
     }
@@ -270,12 +271,12 @@ Task<Result<std::optional<Submitted>>> Submissions::stored_before(const Caller& 
     }
     auto answer = co_await answer_again(caller, **before);
     if (!answer) {
-        co_return fail(answer.error());
+        co_return refuse(answer.error());
     }
     co_return std::move(*answer);
 }
 
-Task<Result<Submitted>> Submissions::submit(Caller caller, SubmitRequest request) {
+Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest request) {
     if (!request.spec.after.empty()) {
         if (const Status good = co_await check_after(caller, request.spec.after); !good) {
             co_return fail(good.error());
@@ -284,21 +285,22 @@ Task<Result<Submitted>> Submissions::submit(Caller caller, SubmitRequest request
     const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
     KeyInFlight key{in_flight_, caller.user, request.idempotency_key};
     if (!key.take()) {
-        co_return fail(Errc::conflict,
-                       "in flight: a submission with this Idempotency-Key is being stored");
+        co_return refuse({SubmitFailure::key_in_flight, Errc::conflict,
+                          "in flight: a submission with this Idempotency-Key is being stored"});
     }
     auto hold = admission_.take_room(caller.user, count);
     if (!hold) {
         // What is stored already is answered again, whatever there is room for now.
         auto stored = co_await stored_before(caller, request);
         if (!stored || *stored) {
-            co_return stored ? Result<Submitted>{std::move(**stored)} : fail(stored.error());
+            co_return stored ? SubmitResult<Submitted>{std::move(**stored)}
+                             : refuse(stored.error());
         }
-        co_return fail(std::move(hold.error()));
+        co_return refuse({SubmitFailure::user_quota, std::move(hold.error())});
     }
     auto made = co_await make_jobs(caller, request);
     if (!made) {
-        co_return fail(made.error());
+        co_return refuse(made.error());
     }
     number(*made);
     const auto done = co_await context_.store.submit(std::move(made->write));

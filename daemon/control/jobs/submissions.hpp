@@ -25,7 +25,7 @@ class Submissions {
         : context_(context), registry_(registry), admission_(admission), lifecycle_(lifecycle) {}
 
     // As Control has them.
-    Task<Result<Submitted>> submit(Caller caller, SubmitRequest request);
+    Task<SubmitResult<Submitted>> submit(Caller caller, SubmitRequest request);
     Result<Json> render(const Caller& caller, const JobSpec& spec);
     Task<Json> start_estimate(JobSpec spec);
 
@@ -33,17 +33,17 @@ class Submissions {
     struct NewJobs;  // what a submission stores, and what it becomes once it is stored
 
     Task<Status> check_after(Caller caller, std::vector<std::string> ids);
-    Task<Result<NewJobs>> make_jobs(const Caller& caller, const SubmitRequest& request);
+    Task<SubmitResult<NewJobs>> make_jobs(const Caller& caller, const SubmitRequest& request);
     // Gives the events their numbers.
     void number(NewJobs& made);
-    Task<Result<Submitted>> answer_again(Caller caller, SubmitDone before);
-    Task<Result<std::optional<Submitted>>> stored_before(const Caller& caller,
-                                                         const SubmitRequest& request);
+    Task<SubmitResult<Submitted>> answer_again(Caller caller, SubmitDone before);
+    Task<SubmitResult<std::optional<Submitted>>> stored_before(const Caller& caller,
+                                                               const SubmitRequest& request);
     Task<Result<std::string>> take_signature(std::string user, const SubmitRequest& request);
     void forget_signature(const std::string& user, const std::string& name) const;
     // submission_render.cpp
-    Status check_rendered(const std::string& user, const SubmitRequest& request,
-                          const std::vector<std::string>& warnings) const;
+    SubmitResult<void> check_rendered(const std::string& user, const SubmitRequest& request,
+                                      const std::vector<std::string>& warnings) const;
     std::filesystem::path runs_of(const std::string& user) const;
 
     ControlContext& context_;

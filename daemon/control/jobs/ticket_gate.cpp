@@ -10,12 +10,7 @@
 #include <vector>
 
 namespace lockstep {
-namespace {
-
-// An agent that was away when its job ended may come back this much later and deliver the rest.
-constexpr auto kTicketPatience = std::chrono::seconds{60};
-
-}  // namespace
+namespace {}  // namespace
 
 Result<std::shared_ptr<AgentSession>> TicketGate::open(const std::string& ticket_sha256,
                                                        std::shared_ptr<AgentPeer> peer,
@@ -67,7 +62,8 @@ void TicketGate::admit(JobActor& actor) {
 
 void TicketGate::retire(const Job& job) {
     for (const auto& attempt : job.attempts) {
-        retired_.emplace_back(context_.clock.steady() + kTicketPatience, attempt.ticket_hash);
+        retired_.emplace_back(context_.clock.steady() + limits::kTicketPatience,
+                              attempt.ticket_hash);
     }
     forget_retired();
 }

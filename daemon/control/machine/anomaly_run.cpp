@@ -26,7 +26,7 @@ void note_nonfinite_loss(Draft& draft, const telemetry::Anomaly& found) {
     if (const auto* claim = job.claim_of_node(found.rank / job.spec.ranks_per_node())) {
         fault.node = claim->node;
     }
-    fault.cause_class = to_string(CauseClass::nonfinite_loss);
+    fault.cause_class = CauseClass::nonfinite_loss;
     fault.message = "rank " + std::to_string(found.rank) + " on " + fault.node + ": " +
                     found.message +
                     (found.step >= 0 ? " at step " + std::to_string(found.step) : "");

@@ -84,7 +84,7 @@ event::FaultSeen hang_fault(const Job& job, const EvidenceRun& evidence,
     event::FaultSeen fault;
     fault.attempt = job.attempt()->number;
     fault.generation = job.live_generation()->number;
-    fault.cause_class = to_string(CauseClass::hang);
+    fault.cause_class = CauseClass::hang;
     fault.at = wall;
     fault.message = std::string{verdict.starting ? kStartReason : kHangReason} + " for " +
                     std::to_string(verdict.silence.count()) + " s";

@@ -190,11 +190,10 @@ void JobMachine::fault(Draft& draft, const AgentPtr& link, const wire::Fault& fa
     const auto kind = parse_cause_class(fault.cause_class);
     const bool persons = kind == CauseClass::restart_requested ||
                          kind == CauseClass::cancelled_by_user || kind == CauseClass::none;
-    seen.cause_class =
-        kind && !persons ? fault.cause_class : std::string{to_string(CauseClass::internal)};
+    seen.cause_class = kind && !persons ? *kind : CauseClass::internal;
     seen.message = printable(std::string_view{fault.message}.substr(0, limits::kLogTailBytes));
     seen.at = std::max<UnixMillis>(fault.time, 0);
-    if (seen.cause_class == to_string(CauseClass::node_lost)) {
+    if (seen.cause_class == CauseClass::node_lost) {
         seen.slot = link->node_rank;  // its agent says so itself: a rank there cannot be ended
     }
     const std::int32_t slot = seen.slot;

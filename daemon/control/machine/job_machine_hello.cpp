@@ -16,11 +16,6 @@
 #include <utility>
 
 namespace lockstep {
-namespace {
-// A node's times go into the events of its job, and TLS certificates have dates.
-constexpr UnixMillis kClockTolerance = 5 * 60'000;
-}  // namespace
-
 void JobMachine::refuse(Draft& draft, const AgentPtr& link, const wire::Hello& hello,
                         std::string why) {
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
@@ -60,7 +55,7 @@ std::string JobMachine::unwelcome(const Draft& draft, const Agent& link, const w
     // Ranks that train already are not stopped for it.
     const UnixMillis now = draft.at.wall;
     const UnixMillis behind = now - std::clamp<UnixMillis>(hello.time, 0, 2 * now);
-    if (hello.time != 0 && !hello.ranks_running && std::abs(behind) > kClockTolerance) {
+    if (hello.time != 0 && !hello.ranks_running && std::abs(behind) > limits::kClockTolerance) {
         set_pending_reason("the clock of " + printable(hello.node) + " is " +
                            std::to_string(std::abs(behind) / 1000) + " s " +
                            (behind > 0 ? "behind" : "ahead"));
@@ -162,7 +157,7 @@ bool JobMachine::welcome_back(Draft& draft, const AgentPtr& link, const wire::He
     if (another && !job.attempt()->lost.contains(slot)) {
         event::FaultSeen ended;
         ended.node = claim->second.node;
-        ended.cause_class = to_string(CauseClass::node_lost);
+        ended.cause_class = CauseClass::node_lost;
         ended.message = "the agent of " + ended.node + " ended and was started again";
         ended.may_return = true;
         draft.lose(slot, std::move(ended));

@@ -102,7 +102,7 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
         if (left != run.left.end()) {
             event::FaultSeen gone;
             gone.node = draft.job().attempt()->claims.at(slot).node;
-            gone.cause_class = to_string(CauseClass::node_lost);
+            gone.cause_class = CauseClass::node_lost;
             gone.message = "the agent of " + gone.node + " left: " + left->second.reason;
             draft.lose(slot, std::move(gone));
             continue;
@@ -111,7 +111,7 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
             std::chrono::duration_cast<std::chrono::seconds>(now - *run.heard(slot)).count();
         event::FaultSeen lost;
         lost.node = draft.job().attempt()->claims.at(slot).node;
-        lost.cause_class = to_string(CauseClass::node_lost);
+        lost.cause_class = CauseClass::node_lost;
         lost.message = "the agent of " + lost.node + " has not been heard for " +
                        std::to_string(silence) + " s";
         lost.may_return = resources.is_elastic();
@@ -169,8 +169,8 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
         draft.job().generation() != nullptr) {
         event::FaultSeen fault;
         fault.attempt = draft.job().attempt()->number;
-        fault.cause_class = to_string(seen.cause.kind == CauseClass::none ? CauseClass::node_lost
-                                                                          : seen.cause.kind);
+        fault.cause_class =
+            seen.cause.kind == CauseClass::none ? CauseClass::node_lost : seen.cause.kind;
         fault.message = seen.cause.message.empty()
                             ? "the allocation ended between two generations: " + seen.message
                             : seen.cause.message;
@@ -210,7 +210,7 @@ event::FaultSeen LossWatch::how_it_was_lost(const Job& job, std::int32_t slot,
     fault.node = words     ? words->node
                  : claimed ? claim->second.node
                            : "node " + std::to_string(slot);
-    fault.cause_class = to_string(CauseClass::node_lost);
+    fault.cause_class = CauseClass::node_lost;
     fault.message = "the agent of " + fault.node + " ended without a result";
     for (const std::string& why : {words ? words->reason : std::string{}, seen.message}) {
         fault.message += why.empty() ? "" : ": " + why;
@@ -229,7 +229,7 @@ void LossWatch::blame_memory(const Job& job, event::FaultSeen& fault) const {
     if (!found) {
         return;
     }
-    fault.cause_class = to_string(CauseClass::oom);
+    fault.cause_class = CauseClass::oom;
     fault.message = found->by + " ended the job for its memory: " + found->line;
     const auto claim = attempt.claims.find(found->node_rank);
     if (claim != attempt.claims.end()) {
@@ -253,7 +253,7 @@ void LossWatch::lose_stuck(Draft& draft, const AttemptRun& run) {
         event::FaultSeen stuck;
         const auto claim = draft.before().attempt()->claims.find(slot);
         stuck.node = claim == draft.before().attempt()->claims.end() ? "" : claim->second.node;
-        stuck.cause_class = to_string(CauseClass::node_lost);
+        stuck.cause_class = CauseClass::node_lost;
         stuck.message = "the ranks of " + stuck.node + " did not end in time";
         draft.lose(slot, std::move(stuck));
     }

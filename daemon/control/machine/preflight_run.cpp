@@ -79,7 +79,7 @@ void take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
         if (list.size() > 1) {
             fault.message += " (and " + std::to_string(list.size() - 1) + " more)";
         }
-        if (fault.cause_class == to_string(CauseClass::user_error)) {
+        if (fault.cause_class == CauseClass::user_error) {
             // No other node would be better.
             fault.attempt = draft.job().attempt()->number;
             fault.at = draft.at.wall;

@@ -43,7 +43,7 @@ void add_doubt(Draft& draft, const AttemptRun& run, const Observation& seen) {
     fault.rank = rank;
     fault.node = claim != nullptr ? claim->node : "";
     fault.cause_class =
-        to_string(draft.at.doubtful_ends_recover ? CauseClass::rank_signal : CauseClass::scheduler);
+        draft.at.doubtful_ends_recover ? CauseClass::rank_signal : CauseClass::scheduler;
     fault.message = "rank " + std::to_string(rank) + " on " + fault.node +
                     " was ended by SIGTERM that Lockstep did not send: cancelled outside?" +
                     (seen.message.empty() ? "" : " " + seen.message);
@@ -79,7 +79,7 @@ void add_verdict(Draft& draft, const AttemptRun& run, const Observation& seen) {
     event::FaultSeen fault;
     fault.attempt = draft.job().attempt()->number;
     fault.generation = generation.number;
-    fault.cause_class = to_string(seen.cause.kind);
+    fault.cause_class = seen.cause.kind;
     fault.message = seen.cause.message;
     fault.node = seen.cause.node;
     fault.at = draft.at.wall;
@@ -133,7 +133,7 @@ void look_at_outlived(Draft& draft, AttemptRun& run, const Observation& seen) {
     fault.attempt = draft.job().attempt()->number;
     fault.generation = draft.job().live_generation()->number;
     fault.cause_class =
-        to_string(seen.cause.kind == CauseClass::none ? CauseClass::scheduler : seen.cause.kind);
+        seen.cause.kind == CauseClass::none ? CauseClass::scheduler : seen.cause.kind;
     fault.message = how + "; its ranks were still there and are ended";
     fault.at = draft.at.wall;
     draft.add(std::move(fault));

@@ -19,15 +19,10 @@ using namespace std::chrono_literals;
 
 constexpr auto kFirstPause = 5s;
 constexpr auto kLongestPause = std::chrono::seconds{1h};
-constexpr auto kWebhookDeadline = 10s;
-constexpr auto kMailDeadline = 30s;
 constexpr auto kLongestSleep = std::chrono::milliseconds{1min};  // the clock may be set
 constexpr auto kNoticeStoreRetry = std::chrono::milliseconds{5s};
-// Webhooks under way at a time, each on a thread that is started when it is first needed.
-constexpr std::size_t kNoticeThreads = 16;
-constexpr std::size_t kNoticesAtATime = kNoticeThreads + 2;  // with two mails
+constexpr std::size_t kNoticesAtATime = limits::kNoticeThreads + 2;  // with two mails
 constexpr std::size_t kNoticesOfLane = 2;
-constexpr std::size_t kNoticesOfUserAtATime = 4;
 // Of a lane: two that are under way, and some more, should they be of targets that are busy.
 constexpr std::size_t kLookAtOfLane = 16;
 constexpr std::size_t kLookAtNotices = 256;
@@ -74,7 +69,7 @@ std::chrono::seconds notice_pause(std::int32_t tries, std::optional<std::chrono:
 Notifier::Notifier(ControlContext& context)
     : context_(context),
       metrics_(context.metrics),
-      threads_(context.io, kNoticeThreads),
+      threads_(context.io, limits::kNoticeThreads),
       programs_(context.io),
       wake_(context.io) {}
 
@@ -229,7 +224,7 @@ Task<std::chrono::milliseconds> Notifier::start_due() {
 bool Notifier::may_start(const NoticeRow& row) const {
     return in_flight_.size() < kNoticesAtATime && !in_flight_.contains(row.id) &&
            count_in(lanes_, row.lane) < kNoticesOfLane &&
-           count_in(users_, row.user) < kNoticesOfUserAtATime &&
+           count_in(users_, row.user) < limits::kNoticesOfUserAtATime &&
            !targets_.contains({row.job, row.target});
 }
 
@@ -345,14 +340,14 @@ Task<Notifier::Outcome> Notifier::post(NotifyTarget target, NoticeRow row) {
     request.body = body ? dump_json(*body) : row.body;
     request.headers = {{"Content-Type", "application/json"},
                        {"Idempotency-Key", row.job.value + "-" + std::to_string(row.seq)}};
-    request.deadline = kWebhookDeadline;
+    request.deadline = limits::kWebhookDeadline;
     request.stop = stop_.get_token();
     request.head_only = true;
     const std::function<Result<ClientResponse>()> work = [endpoint, request] {
         return http_request_now(endpoint, request);
     };
     // The request has its own deadline: this is for a thread that hangs all the same.
-    const auto until = std::chrono::steady_clock::now() + 2 * kWebhookDeadline;
+    const auto until = std::chrono::steady_clock::now() + 2 * limits::kWebhookDeadline;
     const auto answer = co_await threads_.run<Result<ClientResponse>>(work, until);
     co_return judge(answer);
 }
@@ -371,7 +366,7 @@ Task<Notifier::Outcome> Notifier::mail(NotifyTarget target, NoticeRow row) {
         command.environment.push_back("HOME=" + std::string{home});  // of ~/.msmtprc
     }
     command.input = mail_message(text, to, id, row.created_at);
-    command.timeout = kMailDeadline;
+    command.timeout = limits::kMailDeadline;
     command.output_bytes = kSendmailWords;
     command.drop_excess = true;
     command.leave_children = true;  // exim delivers in the background

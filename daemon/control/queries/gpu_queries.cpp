@@ -1,4 +1,5 @@
 // What the API shows of a job's GPUs over time. Answers are made on the reading thread.
+#include "daemon/control/base/query_error.hpp"
 #include "daemon/control/queries/series_queries.hpp"
 #include "daemon/telemetry/series/bands.hpp"
 #include "daemon/telemetry/series/series_query.hpp"
@@ -211,9 +212,9 @@ Task<Result<std::string>> SeriesQueries::gpu_samples(std::string id, telemetry::
     std::string metric = ask.metric;
     AnswerGpus answer = [ask = std::move(ask)](const GpuView& view) -> Result<std::string> {
         if (view.ids.size() > limits::kSeriesRanks) {
-            return fail(Errc::invalid, "gpus: these are " + std::to_string(view.ids.size()) +
-                                           "; name at most " +
-                                           std::to_string(limits::kSeriesRanks));
+            return fail(query_error("gpus", "these are " + std::to_string(view.ids.size()) +
+                                                "; name at most " +
+                                                std::to_string(limits::kSeriesRanks)));
         }
         telemetry::SampleAsk of_gpus = ask;
         of_gpus.entities = view.ids;

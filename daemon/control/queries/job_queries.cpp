@@ -4,6 +4,7 @@
 #include "daemon/control/base/attempt_files.hpp"
 #include "daemon/control/base/json_members.hpp"
 #include "daemon/control/base/json_page.hpp"
+#include "daemon/control/base/query_error.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
@@ -35,7 +36,7 @@ Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
     if (!query.cursor.empty()) {
         const auto before = base64_decode(query.cursor);
         if (!before || !is_job_id(*before)) {
-            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+            co_return fail(query_error("cursor", "not one that this service has given out"));
         }
         rows.before = *before;
     }

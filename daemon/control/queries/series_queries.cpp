@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/actor/ranks_text.hpp"
+#include "daemon/control/base/query_error.hpp"
 #include "daemon/telemetry/series/series_query.hpp"
 #include "job/base/limits.hpp"
 
@@ -9,12 +10,7 @@
 #include <numeric>
 
 namespace lockstep {
-namespace {
-
-constexpr std::size_t kPointsOfMetric = 65'536;   // 3 MB, 30 ms
-constexpr std::size_t kPointsTogether = 262'144;  // in one answer
-
-}  // namespace
+namespace {}  // namespace
 
 Task<Result<std::string>> SeriesQueries::ranks(Caller caller, std::string id, RanksQuery query) {
     const auto job = co_await registry_.load(caller, id);
@@ -44,7 +40,8 @@ std::size_t most_points(const SeriesQuery& query, std::int32_t world) {
     const std::size_t asked = query.ranks.empty() ? all : query.ranks.size();
     const std::size_t lines = std::max<std::size_t>(together ? query.worst : asked, 1);
     return std::max<std::size_t>(
-        std::min(kPointsOfMetric, kPointsTogether / std::max<std::size_t>(query.metrics, 1)) /
+        std::min(limits::kPointsOfMetric,
+                 limits::kPointsTogether / std::max<std::size_t>(query.metrics, 1)) /
             lines,
         1);
 }
@@ -58,8 +55,8 @@ Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, S
     }
     for (const std::int32_t rank : query.ranks) {
         if (rank >= (*job)->spec.world_size()) {
-            co_return fail(Errc::invalid, "ranks: the job has ranks 0-" +
-                                              std::to_string((*job)->spec.world_size() - 1));
+            co_return fail(query_error(
+                "ranks", "the job has ranks 0-" + std::to_string((*job)->spec.world_size() - 1)));
         }
     }
     query.points = std::min(query.points, most_points(query, (*job)->spec.world_size()));
@@ -143,7 +140,7 @@ Task<Result<std::string>> SeriesQueries::heatmap(Caller caller, std::string id,
     if (!query.ranks.empty()) {
         const auto [low, high] = std::minmax_element(query.ranks.begin(), query.ranks.end());
         if (*high > last) {
-            co_return fail(Errc::invalid, "ranks: the job has ranks 0-" + std::to_string(last));
+            co_return fail(query_error("ranks", "the job has ranks 0-" + std::to_string(last)));
         }
         ask.rank_low = static_cast<std::uint32_t>(*low);
         ask.rank_high = static_cast<std::uint32_t>(*high);
@@ -175,16 +172,16 @@ Task<Result<std::string>> SeriesQueries::samples(Caller caller, std::string id,
     const std::int32_t world = (*job)->spec.world_size();
     if (query.ranks.empty() && !query.of_gpus) {
         if (world > static_cast<std::int32_t>(limits::kSeriesRanks)) {
-            co_return fail(Errc::invalid, "ranks: the job has " + std::to_string(world) +
-                                              "; name at most " +
-                                              std::to_string(limits::kSeriesRanks));
+            co_return fail(query_error("ranks", "the job has " + std::to_string(world) +
+                                                    "; name at most " +
+                                                    std::to_string(limits::kSeriesRanks)));
         }
         query.ranks.resize(static_cast<std::size_t>(world));
         std::iota(query.ranks.begin(), query.ranks.end(), 0);
     }
     if (std::any_of(query.ranks.begin(), query.ranks.end(),
                     [world](std::int32_t rank) { return rank >= world; })) {
-        co_return fail(Errc::invalid, "ranks: the job has ranks 0-" + std::to_string(world - 1));
+        co_return fail(query_error("ranks", "the job has ranks 0-" + std::to_string(world - 1)));
     }
     telemetry::SampleAsk ask;
     ask.metric = query.metric;
@@ -199,7 +196,7 @@ Task<Result<std::string>> SeriesQueries::samples(Caller caller, std::string id,
     if (!query.cursor.empty()) {
         const auto place = telemetry::parse_cursor(query.cursor);
         if (!place) {
-            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+            co_return fail(query_error("cursor", "not one that this service has given out"));
         }
         ask.place = *place;
     }

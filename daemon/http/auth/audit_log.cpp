@@ -1,5 +1,6 @@
 #include "daemon/http/auth/audit_log.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/base/unique_fd.hpp"
@@ -36,8 +37,8 @@ AuditLog::AuditLog(std::filesystem::path file, const Clock& clock,
     : file_(std::move(file)),
       clock_(clock),
       lost_(std::move(lost)),
-      refusals_{kRefusalsAtOnce, kRefusalsAtOnce, clock.steady(), 0},
-      failures_{kFailuresAtOnce, kFailuresAtOnce, clock.steady(), 0},
+      refusals_{limits::kAuditRefusalsAtOnce, limits::kAuditRefusalsAtOnce, clock.steady(), 0},
+      failures_{limits::kAuditFailuresAtOnce, limits::kAuditFailuresAtOnce, clock.steady(), 0},
       thread_([this] { run(); }) {}
 
 AuditLog::~AuditLog() {
@@ -102,7 +103,7 @@ void AuditLog::put(std::string line) {
     line += '\n';
     {
         const std::lock_guard lock{mutex_};
-        if (waiting_.size() + line.size() <= kWaiting) {
+        if (waiting_.size() + line.size() <= limits::kAuditWaitingBytes) {
             waiting_ += line;
             ++lines_;
             line.clear();

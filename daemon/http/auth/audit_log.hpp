@@ -34,13 +34,6 @@ struct AuditEntry {
 
 class AuditLog {
   public:
-    // How much text may wait for the disk; beyond it lines are lost, and counted.
-    static constexpr std::size_t kWaiting = std::size_t{8} << 20U;
-    // Refused tokens that are written at once; then one a second, however many there are.
-    static constexpr int kRefusalsAtOnce = 20;
-    // The same of requests of known users that change nothing, because they are wrong.
-    static constexpr int kFailuresAtOnce = 200;
-
     // `lost` gets the number of lost lines, on the control thread or the log's own.
     AuditLog(std::filesystem::path file, const Clock& clock,
              std::function<void(std::size_t)> lost = {});

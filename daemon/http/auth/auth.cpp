@@ -1,14 +1,11 @@
 #include "daemon/http/auth/auth.hpp"
 
 #include "job/base/digest.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 
 namespace lockstep {
-namespace {
-constexpr std::size_t kTokenBytes = 512;
-}
-
 std::string_view bearer_token(std::string_view authorization) {
     constexpr std::string_view kScheme = "bearer ";
     if (authorization.size() <= kScheme.size() ||
@@ -18,7 +15,7 @@ std::string_view bearer_token(std::string_view authorization) {
     const auto token = authorization.substr(kScheme.size());
     const bool visible =
         std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < '\x7F'; });
-    return visible && token.size() <= kTokenBytes ? token : std::string_view{};
+    return visible && token.size() <= limits::kBearerBytes ? token : std::string_view{};
 }
 
 const std::string& TokenMemo::hash(std::string_view token) {

@@ -2,6 +2,7 @@
 
 #include "job/base/digest.hpp"
 #include "job/base/ids.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
@@ -12,9 +13,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kSessionPrefix = "ss-";
-constexpr std::size_t kSessionsOfUser = 50;
-constexpr std::size_t kCodes = 10'000;
-constexpr std::ptrdiff_t kCodesOfOne = 100;  // so that one user cannot keep others from signing in
 constexpr std::int64_t kMillisPerSecond = 1000;
 
 Error not_signed_in() {
@@ -100,10 +98,10 @@ Result<PageSessions::Code> PageSessions::make_code(const Principal& who) {
     std::erase_if(codes_, [now](const auto& one) { return one.second.expires_at <= now; });
     const auto own = std::count_if(codes_.begin(), codes_.end(),
                                    [&](const auto& one) { return one.second.token == who.token; });
-    if (own >= kCodesOfOne || codes_.size() >= kCodes) {
+    if (own >= limits::kSignInCodesOfUser || codes_.size() >= limits::kSignInCodes) {
         return fail(Errc::exhausted, "too many unused codes; they expire within a minute");
     }
-    Code out{random_secret(), now + kSignInCodeSeconds * kMillisPerSecond};
+    Code out{random_secret(), now + limits::kSignInCodeSeconds * kMillisPerSecond};
     codes_[sha256_hex(out.code)] = Waiting{who.token, out.expires_at};
     return out;
 }
@@ -142,7 +140,7 @@ std::string PageSessions::room_for(const std::string& user) const {
             oldest = &row;
         }
     }
-    return count < kSessionsOfUser ? std::string{} : oldest->id;
+    return count < limits::kSessionsOfUser ? std::string{} : oldest->id;
 }
 
 void PageSessions::drop(const std::string& id) {
@@ -161,7 +159,7 @@ Task<Result<PageSessions::Opened>> PageSessions::open(Principal owner) {
     row.user = owner.user;
     row.role = to_string(owner.role);
     row.created_at = clock_.wall();
-    row.expires_at = row.created_at + kPageSessionSeconds * kMillisPerSecond;
+    row.expires_at = row.created_at + limits::kPageSessionSeconds * kMillisPerSecond;
     if (owner.expires_at != 0) {
         row.expires_at = std::min(row.expires_at, owner.expires_at);
     }

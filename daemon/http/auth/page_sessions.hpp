@@ -21,9 +21,6 @@
 
 namespace lockstep {
 
-inline constexpr std::int64_t kPageSessionSeconds = 7 * 86'400LL;
-inline constexpr std::int64_t kSignInCodeSeconds = 60;
-
 // Whether a row of the store is a session and not a token.
 bool is_page_session(const TokenRow& row);
 

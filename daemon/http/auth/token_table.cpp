@@ -1,5 +1,6 @@
 #include "daemon/http/auth/token_table.hpp"
 
+#include "daemon/control/base/query_error.hpp"
 #include "daemon/http/auth/page_sessions.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/ids.hpp"
@@ -303,7 +304,7 @@ Result<Json> TokenTable::list(const Principal& by, const TokenQuery& query) cons
     if (!query.cursor.empty()) {
         auto decoded = base64_decode(query.cursor);
         if (!decoded || decoded->find(" tk-") == std::string::npos) {
-            return fail(Errc::invalid, "cursor: not one of this service");
+            return fail(query_error("cursor", "not one of this service"));
         }
         after = std::move(*decoded);
     }

@@ -1,13 +1,12 @@
 #include "daemon/http/base/message.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
 
 namespace lockstep {
 namespace {
-
-constexpr std::size_t kQueryParameters = 64;
 
 char lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
@@ -202,7 +201,7 @@ Result<Query> parse_query(std::string_view text) {
         if (!name || !value || name->empty()) {
             return fail(Errc::invalid, "the query string is not well-formed: " + printable(part));
         }
-        if (out.size() == kQueryParameters) {
+        if (out.size() == limits::kQueryParameters) {
             return fail(Errc::invalid, "more than 64 query parameters");
         }
         out.emplace_back(std::move(*name), std::move(*value));

@@ -111,10 +111,4 @@ HttpResponse protocol_problem(int status, std::string_view detail) {
                     status, detail, {});
 }
 
-Error query_error(std::string_view parameter, std::string message) {
-    std::vector<FieldError> fields;
-    fields.push_back({"?" + std::string{parameter}, message});
-    return Error{Errc::invalid, std::string{parameter} + ": " + message, std::move(fields)};
-}
-
 }  // namespace lockstep

@@ -20,7 +20,5 @@ HttpResponse problem(const Error& error);
 HttpResponse problem(const Error& error, int status);
 // A problem of the protocol itself: `type` is urn:lockstep:problem:http_<status>.
 HttpResponse protocol_problem(int status, std::string_view detail);
-// 400 that names one query parameter, as the pointer "?name".
-Error query_error(std::string_view parameter, std::string message);
 
 }  // namespace lockstep

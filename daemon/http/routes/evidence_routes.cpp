@@ -95,38 +95,28 @@ SlowHandler waiting_for_evidence(const RouteContext& context, EvidenceCall call)
 
 }  // namespace
 
-void add_evidence_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.path = "/v1/jobs/{id}/evidence";
-    route.scope = Scope::read;
+RouteParts get_job_evidence_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_evidence(context, list_evidence);
-    route.operation = "getJobEvidence";
     route.summary =
         "What the ranks were doing when the job hung or a capture was requested: the newest "
         "capture of each generation, newest first, lagging ranks first.";
     route.query = {{"limit", "integer", "Generations in the answer, 1..50; 50 if not given."}};
-    route.response_schema = "Evidence";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::post;
-    route.path = "/v1/jobs/{id}/evidence";
-    route.scope = Scope::write;
+RouteParts take_job_evidence_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_evidence(context, take);
-    route.operation = "takeJobEvidence";
     route.summary =
         "Capture the state of the ranks now, without stopping them. The result appears some "
         "seconds later. 409: nothing is running, or the generation has had its 63 captures.";
-    route.response_schema = "Job";
-    route.failures = {404, 409};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/evidence/{name}";
-    route.scope = Scope::read;
+RouteParts get_job_evidence_file_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_evidence(context, file);
-    route.operation = "getJobEvidenceFile";
     route.summary =
         "One file of a rank's evidence, at most 1 MiB an answer: state.txt, kernel.txt, "
         "python.txt, native.txt, ras.txt, flight-recorder.";
@@ -135,9 +125,7 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
         {"generation", "integer", "Of which generation; the newest if not given."},
         {"rank", "integer", "Which rank; 0 if not given."},
         {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."}};
-    route.response_type = content_type::kText;
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

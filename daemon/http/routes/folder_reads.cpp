@@ -1,16 +1,12 @@
 #include "daemon/http/routes/folder_reads.hpp"
 
 #include "daemon/http/base/problem.hpp"
+#include "job/base/limits.hpp"
 
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-// Of one folder at a time. One that hangs counts for as long as it does.
-constexpr std::size_t kReadsOfAFolder = 4;
-
-}  // namespace
+namespace {}  // namespace
 
 std::shared_ptr<void> begin_folder_read(RouteContext::Reads& reads, const std::string& folder) {
     for (auto& [at, open] : reads) {
@@ -18,7 +14,7 @@ std::shared_ptr<void> begin_folder_read(RouteContext::Reads& reads, const std::s
     }
     std::erase_if(reads, [](const auto& one) { return one.second.empty(); });
     auto& here = reads[folder];
-    if (here.size() >= kReadsOfAFolder) {
+    if (here.size() >= limits::kReadsOfAFolder) {
         return nullptr;
     }
     std::shared_ptr<void> read = std::make_shared<bool>();

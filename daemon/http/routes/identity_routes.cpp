@@ -2,6 +2,7 @@
 #include "daemon/http/base/problem.hpp"
 #include "daemon/http/routes/routes.hpp"
 #include "job/base/json.hpp"
+#include "job/base/limits.hpp"
 #include "scheduler-integration/identities.hpp"
 #include "scheduler-integration/signatures.hpp"
 
@@ -9,8 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::size_t kSlurmTokenBytes = 8U << 10U;
 
 HttpResponse whoami(const RouteContext& context, const HttpRequest& request) {
     return json_response(whoami_text(context, request.principal));
@@ -40,7 +39,7 @@ HttpResponse put_token(const RouteContext& context, const HttpRequest& request) 
     if (!in.has("token")) {
         in.error("token", "is missing");
     }
-    in.string("token", token, kSlurmTokenBytes);
+    in.string("token", token, limits::kSlurmTokenBytes);
     in.finish();
     if (!errors.empty()) {
         return problem(field_errors(std::move(errors)));
@@ -111,47 +110,33 @@ std::string whoami_text(const RouteContext& context, const Principal& who) {
     return dump_json(json);
 }
 
-void add_identity_routes(Router& router, const RouteContext& context) {
-    Identities* const identities = context.identities;
-    Route route;
-    route.path = "/v1/whoami";
-    route.scope = Scope::read;
+RouteParts who_am_i_route(const RouteContext& context) {
+    RouteParts route;
     route.handler =
         FastHandler{[context](const HttpRequest& request) { return whoami(context, request); }};
-    route.operation = "whoAmI";
     route.summary = "The owner of the token and its rights.";
-    route.response_schema = "Identity";
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::put;
-    route.path = "/v1/whoami/slurm-token";
-    route.scope = Scope::write;
+RouteParts put_slurm_token_route(const RouteContext& context) {
+    RouteParts route;
     route.handler =
         FastHandler{[context](const HttpRequest& request) { return put_token(context, request); }};
-    route.operation = "putSlurmToken";
     route.summary =
         "Store the caller's Slurm token, used from now on to submit, follow and cancel the "
         "caller's jobs. It replaces the previous one. Only with --scheduler slurmrestd.";
-    route.request_schema = "SlurmToken";
-    route.response_schema = "Identity";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::delete_;
-    route.path = "/v1/whoami/slurm-token";
-    route.scope = Scope::write;
+RouteParts forget_slurm_token_route(const RouteContext& context) {
+    Identities* const identities = context.identities;
+    RouteParts route;
     route.handler = FastHandler{
         [identities](const HttpRequest& request) { return forget_token(identities, request); }};
-    route.operation = "forgetSlurmToken";
     route.summary =
         "Delete the caller's stored Slurm token. Running jobs continue; waiting jobs are not "
         "submitted and the end of running ones is not noticed until there is a new token.";
-    route.response_type = "";
-    route.success = 204;
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

@@ -21,9 +21,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kKeyBytes = 255;
-constexpr std::size_t kJobCursorBytes = 256;
-
 Result<Json> document_of(const HttpRequest& request) {
     auto json = parse_json(request.body);
     if (!json) {
@@ -38,8 +35,6 @@ Result<Json> document_of(const HttpRequest& request) {
     return json;
 }
 
-// Sweeps are taken up one at a time, those of users in turn: each is as much work as its jobs.
-constexpr std::size_t kSweepsWaiting = 4;  // of one user
 using SweepTurns = std::shared_ptr<FairTurns>;
 
 // Spec and sweep of a submission; the rest is empty. `turn` is had while a sweep is taken up.
@@ -92,7 +87,8 @@ Result<std::string> render_hash_of(const HttpRequest& request) {
     }
     const bool quoted = value.size() > 2 && value.front() == '"' && value.back() == '"';
     const auto hash = quoted ? value.substr(1, value.size() - 2) : std::string_view{};
-    if (hash.empty() || hash.size() > kKeyBytes || hash.find('"') != std::string_view::npos) {
+    if (hash.empty() || hash.size() > limits::kIdempotencyKeyBytes ||
+        hash.find('"') != std::string_view::npos) {
         return fail(Errc::invalid, "If-Match: must be \"<render_hash>\" with its quotes");
     }
     return std::string{hash};
@@ -102,27 +98,29 @@ Result<std::string> idempotency_key_of(const HttpRequest& request) {
     const auto key = request.header("idempotency-key");
     const bool visible =
         std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < '\x7F'; });
-    if (!visible || key.size() > kKeyBytes ||
+    if (!visible || key.size() > limits::kIdempotencyKeyBytes ||
         (key.empty() && request.head.has("idempotency-key"))) {
         return fail(Errc::invalid, "Idempotency-Key: must be 1..255 visible ASCII characters");
     }
     return std::string{key};
 }
 
-int submit_status(const Error& error) {
-    if (error.code == Errc::conflict && error.message.starts_with("reused")) {
-        return 422;
+int submit_status(const SubmitError& error) {
+    switch (error.why) {
+        case SubmitFailure::key_reused:
+            return 422;
+        case SubmitFailure::render_changed:
+            return 412;
+        case SubmitFailure::user_quota:
+            return 429;
+        case SubmitFailure::too_many_jobs:
+            return 503;
+        case SubmitFailure::key_in_flight:
+            return 409;
+        case SubmitFailure::other:
+            break;
     }
-    if (error.code == Errc::conflict && error.message.starts_with("render")) {
-        return 412;
-    }
-    if (error.code == Errc::exhausted && error.retry_after_s > 0) {
-        return 429;
-    }
-    if (error.code == Errc::exhausted) {
-        return error.message.starts_with("limit") ? 503 : 507;
-    }
-    return status_of(error.code);
+    return error.code == Errc::exhausted ? 507 : status_of(error.code);
 }
 
 Task<HttpResponse> submit(Control& control, SweepTurns turns, HttpRequest request) {
@@ -272,7 +270,7 @@ Result<JobQuery> job_query(const HttpRequest& request) {
     in.text("name", query.name, limits::kTextBytes);
     in.text("sweep", query.sweep, limits::kTextBytes);
     in.integer("limit", limit, 1, limits::kPage);
-    in.text("cursor", query.cursor, kJobCursorBytes);
+    in.text("cursor", query.cursor, limits::kCursorBytes);
     read_label(in, query);
     read_fields(in, query);
     if (!state.empty()) {
@@ -298,7 +296,7 @@ Task<HttpResponse> list_jobs(Control& control, HttpRequest request) {
     }
     auto page = co_await control.list(caller_of(request), std::move(*query));
     if (!page) {
-        co_return query_problem(page.error());
+        co_return problem(page.error());
     }
     // Weak: the same page may go out as gzip.
     const std::string tag = entity_tag(*page);
@@ -381,17 +379,27 @@ SlowHandler waiting_for_job(Control& control, JobCall call) {
     return [&control, call](HttpRequest request) { return call(control, std::move(request)); };
 }
 
-void add_submit_routes(Router& router, const RouteContext& context) {
+}  // namespace
+
+Caller caller_of(const HttpRequest& request) {
+    Caller caller;
+    caller.user = request.principal.user;
+    caller.admin = rules(request.principal);
+    caller.may_write = request.principal.role != Role::viewer;
+    caller.reads_all = request.principal.role != Role::user;
+    return caller;
+}
+
+HttpResponse json_or_problem(Result<std::string> text) {
+    return text ? json_response(std::move(*text)) : problem(text.error());
+}
+
+RouteParts submit_job_route(const RouteContext& context) {
     Control& control = context.control;
-    const auto turns = std::make_shared<FairTurns>(context.io, 1, kSweepsWaiting);
-    Route route;
-    route.method = Method::post;
-    route.path = "/v1/jobs";
-    route.scope = Scope::write;
-    route.handler = SlowHandler{[&control, turns](HttpRequest request) {
+    RouteParts route;
+    route.handler = SlowHandler{[&control, turns = context.sweeps](HttpRequest request) {
         return submit(control, turns, std::move(request));
     }};
-    route.operation = "submitJob";
     route.summary = "Submit a job; it is on disk before the answer.";
     route.headers = {
         {"Idempotency-Key", "string",
@@ -402,37 +410,26 @@ void add_submit_routes(Router& router, const RouteContext& context) {
          "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a space and a munge "
          "credential by which the user signs this body and the options given to Slurm. "
          "Without it 403."}};
-    route.request_schema = "JobSpec";
-    route.response_schema = "Job";
-    route.success = 201;
-    route.failures = {409, 412, 422, 429, 503, 507};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::post;
-    route.path = "/v1/jobs/render";
-    route.scope = Scope::write;
-    route.handler = SlowHandler{[&control, turns](HttpRequest request) {
+RouteParts render_job_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
+    route.handler = SlowHandler{[&control, turns = context.sweeps](HttpRequest request) {
         return render(control, turns, std::move(request));
     }};
-    route.operation = "renderJob";
-    route.changes_nothing = true;
     route.summary = "Show what a job would run, without submitting it.";
     route.query = {{"estimate", "boolean",
                     "Also asks the scheduler when it would start: start_estimate. false if not "
                     "given, because each question costs the scheduler a plan."}};
-    route.request_schema = "JobSpec";
-    route.response_schema = "Render";
-    router.add(std::move(route));
+    return route;
 }
 
-void add_read_routes(Router& router, const RouteContext& context) {
+RouteParts list_jobs_route(const RouteContext& context) {
     Control& control = context.control;
-    Route route;
-    route.path = "/v1/jobs";
-    route.scope = Scope::read;
+    RouteParts route;
     route.handler = waiting_for_job(control, list_jobs);
-    route.operation = "listJobs";
     route.summary = "List jobs, newest first.";
     route.query = {{"state", "string", "Only jobs in this state."},
                    {"user", "string", "Only this user's."},
@@ -445,107 +442,70 @@ void add_read_routes(Router& router, const RouteContext& context) {
                     "Of each job only these members, as id,name,state; all if not given."}};
     route.headers = {
         {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
-    route.response_schema = "JobPage";
-    route.not_modified = true;
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}";
-    route.scope = Scope::read;
+RouteParts get_job_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
     route.handler =
         TryHandler{[&control](const HttpRequest& request) { return show_now(control, request); },
                    waiting_for_job(control, show)};
-    route.operation = "getJob";
     route.summary = "Show one job.";
-    route.response_schema = "Job";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/spec";
-    route.scope = Scope::read;
+RouteParts get_job_spec_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
     route.handler = waiting_for_job(control, spec);
-    route.operation = "getJobSpec";
     route.summary =
         "The job's specification as stored; absent fields have their defaults. Values of its "
         "environment are masked for anyone but the owner.";
-    route.response_schema = "JobSpec";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/script";
-    route.scope = Scope::read;
+RouteParts get_job_script_route(const RouteContext& context) {
+    Control& control = context.control;
+    RouteParts route;
     route.handler = waiting_for_job(control, script);
-    route.operation = "getJobScript";
     route.summary =
         "The batch script of the newest attempt as it was submitted; 404 with the local scheduler, "
         "which uses none; 503 while it is not written.";
-    route.response_type = content_type::kText;
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
 }
 
-}  // namespace
-
-Caller caller_of(const HttpRequest& request) {
-    Caller caller;
-    caller.user = request.principal.user;
-    caller.admin = rules(request.principal);
-    caller.may_write = request.principal.role != Role::viewer;
-    caller.reads_all = request.principal.role != Role::user;
-    return caller;
+RouteParts cancel_job_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_job(context.control, cancel);
+    route.summary = "Cancel a job; repeating the request is not an error.";
+    return route;
 }
 
-HttpResponse query_problem(const Error& error) {
-    const auto colon = error.message.find(": ");
-    if (error.code != Errc::invalid || !error.fields.empty() || colon == std::string::npos) {
-        return problem(error);
-    }
-    return problem(query_error(error.message.substr(0, colon), error.message.substr(colon + 2)));
+RouteParts restart_job_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_job(context.control, restart);
+    route.summary =
+        "Stop a job's ranks and start them again from the newest checkpoint, in the same "
+        "allocation. 409: nothing is running.";
+    return route;
 }
 
-HttpResponse json_or_problem(Result<std::string> text) {
-    return text ? json_response(std::move(*text)) : problem(text.error());
+RouteParts checkpoint_job_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_job(context.control, checkpoint);
+    route.summary =
+        "Send the ranks the signal at which they write a checkpoint. 409: nothing is running, or "
+        "some rank, which is named, has no handler for the signal and would be killed by it; the "
+        "signal is then sent to no rank.";
+    return route;
 }
 
-void add_job_routes(Router& router, const RouteContext& context) {
-    add_submit_routes(router, context);
-    add_read_routes(router, context);
-    struct Command {
-        const char* path;
-        Task<HttpResponse> (*handler)(Control&, HttpRequest);
-        const char* operation;
-        const char* summary;
-        const char* schema;
-    };
-    for (const Command& command : {
-             Command{"/v1/jobs/{id}/cancel", cancel, "cancelJob",
-                     "Cancel a job; repeating the request is not an error.", "Job"},
-             Command{"/v1/jobs/{id}/restart", restart, "restartJob",
-                     "Stop a job's ranks and start them again from the newest checkpoint, in the "
-                     "same allocation. 409: nothing is running.",
-                     "Job"},
-             Command{"/v1/jobs/{id}/checkpoint", checkpoint, "checkpointJob",
-                     "Send the ranks the signal at which they write a checkpoint. 409: nothing is "
-                     "running, or some rank, which is named, has no handler for the signal and "
-                     "would be killed by it; the signal is then sent to no rank.",
-                     "Job"},
-             Command{"/v1/sweeps/{id}/cancel", cancel_sweep, "cancelSweep",
-                     "Cancel every unfinished job of a sweep; id may be that of any of its jobs.",
-                     "SweepCancelled"},
-         }) {
-        Route route;
-        route.method = Method::post;
-        route.path = command.path;
-        route.scope = Scope::write;
-        route.handler = waiting_for_job(context.control, command.handler);
-        route.operation = command.operation;
-        route.summary = command.summary;
-        route.response_schema = command.schema;
-        route.failures = {404, 409};
-        router.add(std::move(route));
-    }
+RouteParts cancel_sweep_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_job(context.control, cancel_sweep);
+    route.summary = "Cancel every unfinished job of a sweep; id may be that of any of its jobs.";
+    return route;
 }
 
 }  // namespace lockstep

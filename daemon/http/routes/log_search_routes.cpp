@@ -14,9 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kFindings = 500;
-constexpr std::chrono::milliseconds kSearchPatience{5000};
-
 Task<HttpResponse> search(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     LogSearch ask;
@@ -26,7 +23,7 @@ Task<HttpResponse> search(RouteContext context, HttpRequest request) {
     in.text("q", ask.text, limits::kPatternBytes);
     in.text("ranks", which, limits::kTextBytes * 8);
     in.boolean("regex", regex);
-    in.integer("limit", limit, 1, kFindings);
+    in.integer("limit", limit, 1, limits::kLogFindings);
     if (ask.text.empty()) {
         in.error("q", "is missing");
     } else if (regex) {
@@ -65,7 +62,7 @@ Task<HttpResponse> search(RouteContext context, HttpRequest request) {
     ask.folder = std::filesystem::path{place->path}.parent_path().string();
     std::string folder = ask.folder;
     std::function<HttpResponse()> work = [ask = std::move(ask)]() mutable {
-        ask.until = std::chrono::steady_clock::now() + kSearchPatience;
+        ask.until = std::chrono::steady_clock::now() + limits::kLogSearchPatience;
         return json_response(dump_json(search_logs(ask)));
     };
     co_return co_await read_aside(context, std::move(folder), std::move(work));
@@ -73,13 +70,10 @@ Task<HttpResponse> search(RouteContext context, HttpRequest request) {
 
 }  // namespace
 
-void add_log_search_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.path = "/v1/jobs/{id}/logs/search";
-    route.scope = Scope::read;
+RouteParts search_job_logs_route(const RouteContext& context) {
+    RouteParts route;
     route.handler =
         SlowHandler{[context](HttpRequest request) { return search(context, std::move(request)); }};
-    route.operation = "searchJobLogs";
     route.summary =
         "Which ranks printed a text, in the newest attempt: lines that differ only in numbers and "
         "addresses are one item. 64 MiB and 5 s at most, the newest of each rank's output.";
@@ -87,9 +81,7 @@ void add_log_search_routes(Router& router, const RouteContext& context) {
                    {"regex", "boolean", "q is a regular expression (RE2; (?i) ignores case)."},
                    {"ranks", "string", "Which ranks, as 0-7,12; all if not given."},
                    {"limit", "integer", "Items in the answer, 1..500; 50 if not given."}};
-    route.response_schema = "LogFindings";
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

@@ -86,49 +86,45 @@ HttpResponse targets(Control& control, const HttpRequest& request) {
 
 using Answer = HttpResponse (*)(Control&, const HttpRequest&);
 
-Route route_of(Control& control, const char* path, Answer answer) {
-    Route route;
-    route.path = path;
-    route.scope = Scope::metrics;
-    route.handler = FastHandler{
-        [&control, answer](const HttpRequest& request) { return answer(control, request); }};
-    return route;
+FastHandler answering(const RouteContext& context, Answer answer) {
+    return [&control = context.control, answer](const HttpRequest& request) {
+        return answer(control, request);
+    };
 }
 
 }  // namespace
 
-void add_metrics_routes(Router& router, const RouteContext& context) {
-    Route route = route_of(context.control, "/metrics", metrics);
-    route.operation = "getMetrics";
+RouteParts get_metrics_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = answering(context, metrics);
     route.summary =
         "Prometheus exposition; OpenMetrics by Accept. Of jobs, ranks and GPUs what the token may "
         "see; a program on lockstepd's machine without a token gets the daemon's own metrics "
         "(unless --metrics-auth).";
-    route.without_token = true;
     route.query = {{"jobs", "string",
                     "all, or none: without the series of single jobs, their ranks and GPUs."}};
-    route.response_type = content_type::kMetrics;
-    router.add(std::move(route));
+    return route;
+}
 
-    route = route_of(context.control, "/metrics/jobs/{id}", job_metrics);
-    route.operation = "getJobMetrics";
+RouteParts get_job_metrics_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = answering(context, job_metrics);
     route.summary =
         "One job's exposition, or a part of it; empty once the job is over, 404 thirty seconds "
         "later.";
     route.query = {{"shard", "string",
                     "k/n: the ranks with rank modulo n = k, and the GPUs of the nodes likewise; "
                     "job-wide series are in part 0. Up to 1024 parts."}};
-    route.response_type = content_type::kMetrics;
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = route_of(context.control, "/v1/prometheus/targets", targets);
-    route.operation = "listScrapeTargets";
+RouteParts list_scrape_targets_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = answering(context, targets);
     route.summary =
         "The running jobs as targets for Prometheus' http_sd_configs; a job of more than 50,000 "
         "series in several parts.";
-    route.response_schema = "ScrapeTargets";
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

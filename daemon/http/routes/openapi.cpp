@@ -1,6 +1,7 @@
 #include "daemon/http/routes/openapi.hpp"
 
 #include "daemon/http/base/problem.hpp"
+#include "daemon/telemetry/series/rank_metrics.hpp"
 #include "job/base/check.hpp"
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"
@@ -29,10 +30,51 @@ Json reference(std::string_view schema) {
     return json;
 }
 
-// `example`: a name in openapi_examples(); none of it is no error, the lint of the document says
-// so.
+// What kRankMetrics adds to the schema or the example of a rank: behind its step the metrics that
+// may be NaN, behind the age of its report those that are 0 or more.
+template <class ValueOf>
+Json with_rank_metrics(const Json& members, const ValueOf& value_of) {
+    Json out = Json::object();
+    const auto add = [&out, &value_of](telemetry::Answered kind) {
+        for (const telemetry::RankMetric& row : telemetry::kRankMetrics) {
+            if (row.answered == kind) {
+                out[std::string{row.name}] = value_of(row);
+            }
+        }
+    };
+    for (const auto& [name, value] : members.items()) {
+        out[name] = value;
+        if (name == "step") {
+            add(telemetry::Answered::any);
+        } else if (name == "report_age_seconds") {
+            add(telemetry::Answered::positive);
+        }
+    }
+    return out;
+}
+
+Json metric_schema(const telemetry::RankMetric& row) {
+    Json schema = Json::object();
+    if (row.answered == telemetry::Answered::any) {
+        schema = reference("LooseNumber");
+    } else {
+        schema["type"] = "number";
+        schema["minimum"] = 0;
+    }
+    schema["description"] = row.description;
+    return schema;
+}
+
+Json examples() {
+    Json out = parse_json(openapi_examples()).value();
+    Json& rank = out["Ranks"]["items"][0];
+    rank = with_rank_metrics(rank, [](const auto& row) { return row.example; });
+    return out;
+}
+
+// `example`: a name in examples(); none of it is no error, the lint of the document says so.
 Json content(std::string_view type, Json schema, std::string_view example) {
-    static const Json kExamples = parse_json(openapi_examples()).value();
+    static const Json kExamples = examples();
     Json json = Json::object();
     Json& body = json[std::string{type}];
     body["schema"] = std::move(schema);
@@ -269,6 +311,29 @@ Json operation(const Route& route) {
     return json;
 }
 
+void describe_states(Json& schema) {
+    std::string description;
+    Json& names = schema["enum"] = Json::array();
+    for (const JobStateRow& row : kJobStateRows) {
+        names.push_back(row.name);
+        if (!row.description.empty()) {
+            description.append(row.name).append(": ").append(row.description).append("; ");
+        }
+    }
+    constexpr std::size_t kFinal = 3;
+    static_assert(
+        [] {
+            for (std::size_t i = 0; i < kJobStates; ++i) {
+                if (kJobStateRows[i].final != (i >= kJobStates - kFinal)) {
+                    return false;
+                }
+            }
+            return true;
+        }(),
+        "the sentence below says which are final");
+    schema["description"] = description + "the last three are final.";
+}
+
 }  // namespace
 
 std::string openapi_document(const std::vector<Route>& routes) {
@@ -289,10 +354,13 @@ std::string openapi_document(const std::vector<Route>& routes) {
                    "," + std::string{openapi_cluster_schemas()} + "}");
     LOCKSTEP_CHECK(schemas.has_value());
     add_spec_schemas(*schemas);
+    Json& rank = (*schemas)["Rank"]["properties"];
+    rank = with_rank_metrics(rank, metric_schema);
     Json part = (*schemas)["Job"];
     part.erase("required");
     part["description"] = "A job in a list that was asked for with fields: it has those members.";
     (*schemas)["JobPart"] = std::move(part);
+    describe_states((*schemas)["JobState"]);
     Json& kinds = (*schemas)["Event"]["properties"]["kind"]["enum"];
     for (std::size_t kind = 0; kind < kEventKinds; ++kind) {
         kinds.push_back(to_string(static_cast<EventKind>(kind)));

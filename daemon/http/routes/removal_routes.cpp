@@ -11,9 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kFilesCounted = 200'000;
-constexpr auto kCountPatience = std::chrono::seconds{5};  // half of what a folder's answer may take
-
 Json disk_json(const DiskPlace& place, const DiskUse& use) {
     Json out = Json::object();
     out["directory"] = place.directory;
@@ -57,9 +54,9 @@ Task<HttpResponse> disk_of(RouteContext context, HttpRequest request) {
     if (!place) {
         co_return problem(place.error());
     }
-    const auto until = std::chrono::steady_clock::now() + kCountPatience;
+    const auto until = std::chrono::steady_clock::now() + limits::kCountPatience;
     const std::function<DiskUse()> count = [directory = place->directory, until] {
-        return disk_use(directory, kFilesCounted, until);
+        return disk_use(directory, limits::kFilesCounted, until);
     };
     std::string folder = place->directory;
     const auto use = co_await read_in_folder<DiskUse>(context, std::move(folder), count);
@@ -68,36 +65,27 @@ Task<HttpResponse> disk_of(RouteContext context, HttpRequest request) {
 
 }  // namespace
 
-void add_removal_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.method = Method::delete_;
-    route.path = "/v1/jobs/{id}";
-    route.scope = Scope::write;
+RouteParts remove_job_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = SlowHandler{
         [context](HttpRequest request) { return remove_job(context, std::move(request)); }};
-    route.operation = "removeJob";
     route.summary =
         "Remove a job that is over: its record at once, then its logs, evidence, telemetry, the "
         "checkpoints in lockstepd's own folder and the snapshot that no other job uses. 409: it is "
         "not over, Slurm still holds it, or a job waits for it; 503: its agents are still leaving.";
     route.query = {
         {"checkpoints", "string", "keep: those below the runs directory stay; remove (default)."}};
-    route.response_schema = "JobRemoved";
-    route.failures = {404, 409, 503};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/disk";
-    route.scope = Scope::read;
+RouteParts get_job_disk_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = SlowHandler{
         [context](HttpRequest request) { return disk_of(context, std::move(request)); }};
-    route.operation = "getJobDisk";
     route.summary =
         "Disk space used by the job, counted now: its directory below lockstepd's runs directory "
         "and its telemetry. Files it writes elsewhere are not counted.";
-    route.response_schema = "JobDisk";
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

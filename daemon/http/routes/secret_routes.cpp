@@ -13,7 +13,6 @@ namespace lockstep {
 namespace {
 
 // Each byte of a value may be \u00XX.
-constexpr std::size_t kPutBytes = 6 * limits::kSecretBytes + 1024;
 
 Json view_of(const SecretStore::About& secret) {
     Json json = Json::object();
@@ -88,52 +87,36 @@ Task<HttpResponse> remove_secret(SecretStore& secrets, HttpRequest request) {
 
 }  // namespace
 
-void add_secret_routes(Router& router, const RouteContext& context) {
+RouteParts list_secrets_route(const RouteContext& context) {
     SecretStore* const secrets = context.secrets;
-    if (secrets == nullptr) {
-        return;
-    }
-    Route route;
-    route.path = "/v1/secrets";
-    route.scope = Scope::read;
+    RouteParts route;
     route.handler = FastHandler{
         [secrets](const HttpRequest& request) { return list_secrets(*secrets, request); }};
-    route.operation = "listSecrets";
     route.summary = "List the names of the caller's secrets, at most 100; never their values.";
-    route.response_schema = "SecretPage";
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::put;
-    route.path = "/v1/secrets/{name}";
-    route.scope = Scope::secrets;
+RouteParts put_secret_route(const RouteContext& context) {
+    SecretStore* const secrets = context.secrets;
+    RouteParts route;
     route.handler = SlowHandler{
         [secrets](HttpRequest request) { return put_secret(*secrets, std::move(request)); }};
-    route.operation = "putSecret";
     route.summary =
         "Set or replace a secret of the caller. Jobs that name it in `secrets` get it as an "
         "environment variable; running jobs get a new value only with their next attempt. It "
         "cannot be read back. Requires the scope secrets, which is not included in write.";
-    route.request_schema = "SecretValue";
-    route.response_schema = "Secret";
-    route.body_limit = kPutBytes;
-    route.failures = {409, 507};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::delete_;
-    route.path = "/v1/secrets/{name}";
-    route.scope = Scope::secrets;
+RouteParts remove_secret_route(const RouteContext& context) {
+    SecretStore* const secrets = context.secrets;
+    RouteParts route;
     route.handler = SlowHandler{
         [secrets](HttpRequest request) { return remove_secret(*secrets, std::move(request)); }};
-    route.operation = "removeSecret";
     route.summary =
         "Delete a secret of the caller. Running jobs keep it; a job that names it and has not "
         "started yet fails, with that as its cause.";
-    route.response_type = "";
-    route.success = 204;
-    route.failures = {404, 507};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

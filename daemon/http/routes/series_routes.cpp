@@ -14,9 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMetricsAsked = 16;
-constexpr std::int64_t kWorstRanks = 64;
-
 std::string band_stat_words() {
     std::string out;
     for (const std::string_view word : telemetry::kBandStatNames) {
@@ -46,7 +43,7 @@ void take_stats(QueryReader& in, SeriesQuery& query) {
 void take_worst(QueryReader& in, SeriesQuery& query) {
     std::int64_t worst = 0;
     std::string worse;
-    in.integer("worst", worst, 0, kWorstRanks);
+    in.integer("worst", worst, 0, limits::kWorstRanks);
     in.text("worse", worse, limits::kTextBytes);
     query.worst = static_cast<std::size_t>(worst);
     if (!worse.empty() && worse != "high" && worse != "low") {
@@ -63,7 +60,7 @@ Result<std::vector<SeriesQuery>> series_queries(const HttpRequest& request) {
     std::string metrics = query.metric;
     std::string axis = "step";
     std::int64_t points = static_cast<std::int64_t>(query.points);
-    in.text("metric", metrics, limits::kTextBytes * kMetricsAsked);
+    in.text("metric", metrics, limits::kTextBytes * limits::kMetricsAsked);
     in.text("x", axis, limits::kTextBytes);
     in.number("from", query.from);
     in.number("to", query.to);
@@ -83,8 +80,8 @@ Result<std::vector<SeriesQuery>> series_queries(const HttpRequest& request) {
         query.metric = std::move(metric);
         out.push_back(query);
     }
-    if (out.size() > kMetricsAsked) {
-        in.error("metric", "more than " + std::to_string(kMetricsAsked) + " metrics");
+    if (out.size() > limits::kMetricsAsked) {
+        in.error("metric", "more than " + std::to_string(limits::kMetricsAsked) + " metrics");
     }
     if (auto error = in.finish()) {
         return fail(std::move(*error));
@@ -105,7 +102,7 @@ Task<HttpResponse> series(RouteContext context, HttpRequest request) {
         query.metrics = queries->size();
         auto text = co_await context.control.series(caller, id, std::move(query));
         if (!text) {
-            co_return query_problem(text.error());
+            co_return problem(text.error());
         }
         if (queries->size() == 1) {
             co_return json_response(std::move(*text));
@@ -145,39 +142,30 @@ Task<HttpResponse> job_nodes(RouteContext context, HttpRequest request) {
 
 }  // namespace
 
-void add_series_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.path = "/v1/jobs/{id}/nodes";
-    route.scope = Scope::read;
+RouteParts get_job_nodes_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = SlowHandler{
         [context](HttpRequest request) { return job_nodes(context, std::move(request)); }};
-    route.operation = "getJobNodes";
     route.summary =
         "The job's nodes, by node rank: each with its ranks together, its agent and its GPUs.";
-    route.response_schema = "JobNodes";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/gpus";
-    route.scope = Scope::read;
+RouteParts get_job_gpus_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = SlowHandler{
         [context](HttpRequest request) { return job_gpus(context, std::move(request)); }};
-    route.operation = "getJobGpus";
     route.summary =
         "The GPUs the job has had, also once it is over, and the metrics there are of them.";
     route.query = {{"offset", "integer", "Leave out so many GPUs; 0 if not given."},
                    {"limit", "integer", "Items in one answer, 1..1000; 1000 if not given."}};
-    route.response_schema = "JobGpus";
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/series";
-    route.scope = Scope::read;
+RouteParts get_job_series_route(const RouteContext& context) {
+    RouteParts route;
     route.handler =
         SlowHandler{[context](HttpRequest request) { return series(context, std::move(request)); }};
-    route.operation = "getJobSeries";
     route.summary =
         "History of a metric, reduced so that every extreme stays: of single ranks, or, with stat "
         "or "
@@ -215,9 +203,7 @@ void add_series_routes(Router& router, const RouteContext& context) {
          "high or low: which values are the worse. If not given, low for waits in collectives, "
          "rates and counts of samples, and for a GPU's use, clocks, power and traffic; else high.",
          {"high", "low"}}};
-    route.response_schema = "SeriesAnswer";
-    route.failures = {404, 503};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

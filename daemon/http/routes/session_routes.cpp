@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kSignInBytes = 4096;
-
 HttpResponse nobody_signs_in() {
     return problem(Error{Errc::not_found, "this daemon has no sessions"});
 }
@@ -107,59 +105,38 @@ Task<HttpResponse> sign_out(RouteContext context, HttpRequest request) {
 
 }  // namespace
 
-void add_session_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.method = Method::post;
-    route.path = "/v1/session/codes";
-    route.scope = Scope::read;
-    route.for_people = true;
+RouteParts create_sign_in_code_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = FastHandler{[sessions = context.sessions](const HttpRequest& request) {
         return make_code(sessions, request);
     }};
-    route.operation = "createSignInCode";
     route.summary =
         "Create a single-use code, valid for one minute, that signs a browser in with the rights "
         "of the caller's token; the session ends with that token. Used by lockstep open.";
-    route.response_schema = "SignInCode";
-    route.success = 201;
-    route.failures = {409, 503};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::post;
-    route.path = "/v1/session";
-    route.scope = Scope::open;
-    route.for_people = true;
+RouteParts sign_in_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = SlowHandler{
         [context](HttpRequest request) { return sign_in(context, std::move(request)); }};
-    route.operation = "signIn";
     route.summary =
         "Sign a browser in with a code or a token: 200 and a cookie of 7 days, HttpOnly and "
         "SameSite=Strict, that stands for the token. Every write with the cookie needs the header "
         "X-Lockstep-Request: 1.";
-    route.request_schema = "SignIn";
-    route.body_limit = kSignInBytes;
-    route.response_schema = "Identity";
-    route.failures = {401, 403, 507};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::delete_;
-    route.path = "/v1/session";
-    route.scope = Scope::open;
-    route.for_people = true;
+RouteParts sign_out_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = SlowHandler{
         [context](HttpRequest request) { return sign_out(context, std::move(request)); }};
-    route.operation = "signOut";
     route.summary = "End the session of the cookie; without a session this has no effect.";
     route.headers = {{"X-Lockstep-Request",
                       "string",
                       "Proof that the request was not sent by another site.",
                       {"1"}}};
-    route.response_type = "";
-    route.success = 204;
-    route.failures = {403};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kTokenCursorBytes = 256;
-
 // As a job's name; a user may also begin with _ and hold @.
 bool is_name(std::string_view text, std::string_view first, std::string_view further) {
     const auto word = [](char c) {
@@ -102,13 +100,13 @@ HttpResponse list_tokens(const TokenTable& tokens, const HttpRequest& request) {
     std::int64_t limit = limits::kPageDefault;
     in.boolean("all", query.all);
     in.integer("limit", limit, 1, limits::kPage);
-    in.text("cursor", query.cursor, kTokenCursorBytes);
+    in.text("cursor", query.cursor, limits::kCursorBytes);
     if (const auto error = in.finish()) {
         return problem(*error);
     }
     query.limit = static_cast<std::size_t>(limit);
     const auto found = tokens.list(request.principal, query);
-    return found ? json_response(dump_json(*found)) : query_problem(found.error());
+    return found ? json_response(dump_json(*found)) : problem(found.error());
 }
 
 Task<HttpResponse> revoke(TokenTable& tokens, HttpRequest request) {
@@ -126,56 +124,42 @@ Task<HttpResponse> revoke(TokenTable& tokens, HttpRequest request) {
 
 }  // namespace
 
-void add_token_routes(Router& router, const RouteContext& context) {
+RouteParts create_token_route(const RouteContext& context) {
     TokenTable& tokens = context.tokens;
-    Route route;
-    route.method = Method::post;
-    route.path = "/v1/tokens";
-    route.scope = Scope::write;
+    RouteParts route;
     route.handler =
         SlowHandler{[&tokens](HttpRequest request) { return create(tokens, std::move(request)); }};
-    route.operation = "createToken";
     route.summary =
         "Create a token: for the caller, with at most the caller's rights; with the scope admin, "
         "for any user. It is revoked together with the token it was created with. Its secret is "
         "shown only in this answer.";
-    route.request_schema = "TokenRequest";
-    route.response_schema = "NewToken";
-    route.success = 201;
-    route.failures = {409, 503, 507};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/tokens";
-    route.scope = Scope::read;
+RouteParts list_tokens_route(const RouteContext& context) {
+    TokenTable& tokens = context.tokens;
+    RouteParts route;
     route.handler =
         FastHandler{[&tokens](const HttpRequest& request) { return list_tokens(tokens, request); }};
-    route.operation = "listTokens";
     route.summary =
         "List the caller's tokens (administrators: all tokens), newest first, without their "
         "secrets.";
     route.query = {{"all", "boolean", "With those that are revoked or have expired."},
                    {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
                    {"cursor", "string", "next_cursor of the answer before."}};
-    route.response_schema = "TokenPage";
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.method = Method::delete_;
-    route.path = "/v1/tokens/{id}";
-    route.scope = Scope::write;
-    route.own_token = true;
+RouteParts revoke_token_route(const RouteContext& context) {
+    TokenTable& tokens = context.tokens;
+    RouteParts route;
     route.handler =
         SlowHandler{[&tokens](HttpRequest request) { return revoke(tokens, std::move(request)); }};
-    route.operation = "revokeToken";
     route.summary =
         "Revoke a token and all tokens created with it: further requests are refused at once, open "
         "streams end within a second. A token may always revoke itself. Repeating the request is "
         "not an error.";
-    route.response_type = "";
-    route.success = 204;
-    route.failures = {404, 503, 507};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// size: one short handler for each read-only route of a job, and its entry in the route table
+// size: one short handler for each read-only route of a job
 #include "daemon/http/base/entity_query.hpp"
 #include "daemon/http/base/problem.hpp"
 #include "daemon/http/base/query_reader.hpp"
@@ -23,13 +23,11 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kAnyOffset = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kTailLines = 100'000;
-constexpr std::size_t kTopicsBytes = 4096;
 
 std::string rank_keys() {
     std::string out;
-    for (const std::string_view key : kRankKeys) {
-        out.append(out.empty() ? "" : " ").append(key);
+    for (const RankKey& key : kRankKeys) {
+        out.append(out.empty() ? "" : " ").append(key.name);
     }
     return out;
 }
@@ -38,7 +36,7 @@ std::string rank_keys() {
 Task<HttpResponse> ranks(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     RanksQuery query;
-    std::string sort{kRankKeys.front()};
+    std::string sort{kRankKeys.front().name};
     std::int64_t offset = 0;
     std::int64_t limit = limits::kRanks;
     in.text("sort", sort, limits::kTextBytes);
@@ -117,7 +115,7 @@ Task<HttpResponse> heatmap(RouteContext context, HttpRequest request) {
     auto bytes =
         co_await context.control.heatmap(caller_of(request), std::move(id), std::move(*query));
     if (!bytes) {
-        co_return query_problem(bytes.error());
+        co_return problem(bytes.error());
     }
     HttpResponse response;
     response.content_type = content_type::kBinary;
@@ -141,7 +139,7 @@ Result<SamplesQuery> samples_query(const HttpRequest& request) {
     optional("to", query.to, kAnyOffset);
     optional("attempt", query.attempt, std::numeric_limits<std::int32_t>::max());
     optional("generation", query.generation, std::numeric_limits<std::int32_t>::max());
-    in.integer("limit", limit, 1, telemetry::kSamplesPage);
+    in.integer("limit", limit, 1, limits::kSamplesPage);
     in.text("cursor", query.cursor, limits::kTextBytes);
     take_entities(in, query, query.ranks, limits::kSeriesRanks, query.metric);
     query.limit = static_cast<std::size_t>(limit);
@@ -160,7 +158,7 @@ Task<HttpResponse> samples(RouteContext context, HttpRequest request) {
     auto text =
         co_await context.control.samples(caller_of(request), std::move(id), std::move(*query));
     if (!text) {
-        co_return query_problem(text.error());
+        co_return problem(text.error());
     }
     co_return json_response(std::move(*text));
 }
@@ -189,7 +187,7 @@ Result<LogQuery> log_query(const HttpRequest& request) {
     std::int64_t rank = 0;
     std::int64_t tail = 0;
     in.integer("rank", rank, 0, limits::kRanks - 1);
-    in.integer("tail", tail, 1, kTailLines);
+    in.integer("tail", tail, 1, limits::kLogTailLines);
     in.integer("offset", query.offset, 0, kAnyOffset);
     in.boolean("follow", query.follow);
     in.boolean("timestamps", query.timestamps);
@@ -277,7 +275,7 @@ HttpResponse event_stream(const RouteContext& context, const HttpRequest& reques
     QueryReader in{request.query};
     std::string topics = "jobs";
     std::int64_t after = -1;
-    in.text("topics", topics, kTopicsBytes);
+    in.text("topics", topics, limits::kTopicsBytes);
     in.integer("last_event_id", after, 0, kAnyOffset);
     auto wanted = TopicSet::parse(topics);
     if (!wanted) {
@@ -306,12 +304,11 @@ SlowHandler waiting_for_view(const RouteContext& context, ViewCall call) {
     return [context, call](HttpRequest request) { return call(context, std::move(request)); };
 }
 
-void add_rank_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.path = "/v1/jobs/{id}/ranks";
-    route.scope = Scope::read;
+}  // namespace
+
+RouteParts get_job_ranks_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_view(context, ranks);
-    route.operation = "getJobRanks";
     route.summary = "Every rank: where it runs, its state, its last report.";
     route.query = {{"sort", "string",
                     "One of " + rank_keys() +
@@ -319,15 +316,12 @@ void add_rank_routes(Router& router, const RouteContext& context) {
                         "above everything."},
                    {"offset", "integer", "Leave out so many ranks; 0 if not given."},
                    {"limit", "integer", "At most so many ranks; all if not given."}};
-    route.response_schema = "Ranks";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/logs";
-    route.scope = Scope::read;
+RouteParts get_job_logs_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_view(context, logs);
-    route.operation = "getJobLogs";
     route.summary =
         "A rank's output, at most 1 MiB an answer, or as it comes with follow. With launch node a "
         "rank may share the output of its launcher: the header Lockstep-Log-Rank then names the "
@@ -341,15 +335,12 @@ void add_rank_routes(Router& router, const RouteContext& context) {
          "Put the time (RFC 3339, UTC, the node's clock, to about 10 ms) and the generation before "
          "each line, as in `2026-11-22T22:30:37.184Z 2 loss 0.3`; `- - ` where they are not known. "
          "Not together with follow."}};
-    route.response_type = content_type::kText;
-    route.failures = {404, 429, 503};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/heatmap";
-    route.scope = Scope::read;
+RouteParts get_job_heatmap_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_view(context, heatmap);
-    route.operation = "getJobHeatmap";
     route.summary =
         "Ranks × steps of one metric, one byte a cell, the highest value of each. Little-endian: "
         "'LSH1', u16 version 1, u16 0, u32 rows, u32 columns, u32 first rank, u32 ranks per row, "
@@ -367,27 +358,19 @@ void add_rank_routes(Router& router, const RouteContext& context) {
         {"to", "number", "Largest step, or time."},
         {"columns", "integer", "Most columns, 1..4000; 400 if not given."},
         {"rows", "integer", "Most rows; one per rank, as far as 8 Mi cells go, if not given."}};
-    route.response_type = content_type::kBinary;
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
 }
 
-void add_sample_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.path = "/v1/jobs/{id}/metrics";
-    route.scope = Scope::read;
+RouteParts get_job_metric_names_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_view(context, metric_names);
-    route.operation = "getJobMetricNames";
     route.summary = "Which metrics the job's ranks have reported, and how many ranks it has.";
-    route.response_schema = "MetricNames";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/jobs/{id}/samples";
-    route.scope = Scope::read;
+RouteParts get_job_samples_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_view(context, samples);
-    route.operation = "getJobSamples";
     route.summary =
         "Every stored sample of one metric, page by page, steps that a restart made again with "
         "each of their generations; of one rank in the order of arrival.";
@@ -405,21 +388,12 @@ void add_sample_routes(Router& router, const RouteContext& context) {
          "Samples in one answer, 1..65536; 10000 if not given. Of ranks that report now the newest "
          "come whole, rank by rank, and may be more."},
         {"cursor", "string", "next_cursor of the answer before."}};
-    route.response_schema = "SamplesAnswer";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
 }
 
-}  // namespace
-
-void add_view_routes(Router& router, const RouteContext& context) {
-    add_rank_routes(router, context);
-    add_sample_routes(router, context);
-    Route route;
-    route.path = "/v1/jobs/{id}/events";
-    route.scope = Scope::read;
+RouteParts get_job_events_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = waiting_for_view(context, job_events);
-    route.operation = "getJobEvents";
     route.summary = "What happened to the job, oldest first, or newest first.";
     route.query = {
         {"after", "integer", "Only events after this seq: the next_cursor of the answer before."},
@@ -428,16 +402,13 @@ void add_view_routes(Router& router, const RouteContext& context) {
          "With order=desc, only events before this seq: the next_cursor of the answer "
          "before."},
         {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."}};
-    route.response_schema = "EventPage";
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/v1/events";
-    route.scope = Scope::read;
+RouteParts stream_events_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = FastHandler{
         [context](const HttpRequest& request) { return event_stream(context, request); }};
-    route.operation = "streamEvents";
     route.summary = "Server-sent events of all topics asked for, on one connection.";
     route.query = {
         {"topics", "string",
@@ -447,9 +418,7 @@ void add_view_routes(Router& router, const RouteContext& context) {
          "step over all ranks, 10 a second at most: faster ones are left out; not resumable)."},
         {"last_event_id", "integer", "Resume after this event; the header Last-Event-ID wins."}};
     route.headers = {{"Last-Event-ID", "integer", "Resume after this event."}};
-    route.response_type = content_type::kEvents;
-    route.failures = {429, 503};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

@@ -30,30 +30,21 @@ Handler page_handler(const RouteContext& context, std::string (*name)(const Http
 
 }  // namespace
 
-void add_web_routes(Router& router, const RouteContext& context) {
-    Route route;
-    route.path = "/";
-    route.scope = Scope::open;
-    route.for_people = true;
+RouteParts get_page_route(const RouteContext& context) {
+    RouteParts route;
     route.handler =
         page_handler(context, [](const HttpRequest&) { return std::string{"index.html"}; });
-    route.operation = "getPage";
     route.summary = "The web page, or a notice if this daemon was built without it.";
-    route.response_type = "text/html; charset=utf-8";
-    router.add(std::move(route));
+    return route;
+}
 
-    route = Route{};
-    route.path = "/assets/{name}";
-    route.scope = Scope::open;
-    route.for_people = true;
+RouteParts get_page_asset_route(const RouteContext& context) {
+    RouteParts route;
     route.handler = page_handler(context, [](const HttpRequest& request) {
         return "assets/" + std::string{request.param()};
     });
-    route.operation = "getPageAsset";
     route.summary = "A file of the web page; it has a hash in its name and never changes.";
-    route.response_type = content_type::kBinary;
-    route.failures = {404};
-    router.add(std::move(route));
+    return route;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "daemon/http/server/event_feed.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/model/wire/batch.hpp"
@@ -10,7 +11,6 @@
 
 namespace lockstep {
 namespace {
-constexpr std::size_t kTopics = 256;  // one stream for all tabs of a browser
 constexpr std::size_t kReplayPage = 500;
 // What the browser waits before it comes back, milliseconds.
 constexpr std::string_view kRetry = "retry: 2000\n";
@@ -32,8 +32,8 @@ Result<TopicSet> TopicSet::parse(std::string_view text) {
                 "\"" + printable(word).substr(0, 64) +
                     "\" is not a topic: use jobs, job.<id>, ranks.<id> or steps.<id>.<metric>");
         }
-        if (out.topics_.size() > kTopics) {
-            return fail(Errc::invalid, "more than " + std::to_string(kTopics) + " topics");
+        if (out.topics_.size() > limits::kTopics) {
+            return fail(Errc::invalid, "more than " + std::to_string(limits::kTopics) + " topics");
         }
     }
     return out;

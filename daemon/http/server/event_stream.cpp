@@ -1,14 +1,11 @@
 #include "daemon/http/server/event_stream.hpp"
 
 #include "job/async/sleep.hpp"
+#include "job/base/limits.hpp"
 
 #include <utility>
 
 namespace lockstep {
-namespace {
-constexpr std::size_t kLatestBytes = 1U << 20U;
-}
-
 std::string format_event(Seq id, std::string_view kind, std::string_view data) {
     std::string out;
     out.reserve(data.size() + kind.size() + 48);
@@ -58,7 +55,7 @@ bool EventStream::push_latest(std::string_view kind, std::string_view data) {
     }
     latest_.push_back(format_event(0, kind, data));
     latest_bytes_ += latest_.back().size();
-    while (latest_bytes_ > kLatestBytes && latest_.size() > 1) {
+    while (latest_bytes_ > limits::kStreamLatestBytes && latest_.size() > 1) {
         latest_bytes_ -= latest_.front().size();
         latest_.pop_front();
     }

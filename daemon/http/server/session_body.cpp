@@ -2,6 +2,7 @@
 #include "daemon/http/base/content_coding.hpp"
 #include "daemon/http/server/session.hpp"
 #include "job/async/on_thread.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -13,7 +14,6 @@ namespace {
 
 constexpr std::size_t kBodyStep = 16U << 10U;  // the least that a body's buffer grows by
 constexpr std::size_t kKeepBody = 64U << 10U;  // a larger body's buffer is given back
-constexpr std::size_t kLingerBytes = 16U << 20U;
 // JSON from here on goes out as gzip, if the client takes it; up to the second it is packed in
 // about 2 ms, more is packed beside the control thread.
 constexpr std::size_t kPackedFrom = 2U << 10U;
@@ -99,7 +99,7 @@ Task<void> Session::linger() {
     wait_at_most(server_.limits().linger_timeout);
     const std::span<char> waste = server_.waste_room();
     std::size_t dropped = 0;
-    while (!ec && dropped < kLingerBytes) {
+    while (!ec && dropped < limits::kLingerBytes) {
         dropped +=
             co_await socket_.async_read_some(net::buffer(waste.data(), waste.size()), into(ec));
     }

@@ -5,6 +5,7 @@
 #include "daemon/telemetry/exposition/process_metrics.hpp"
 #include "daemon/telemetry/exposition/rank_exposition.hpp"
 #include "job/base/check.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -45,12 +46,12 @@ class JobsWriter {
     JobsWriter(MetricText& text, const MetricsView& view) : text_(text), view_(view), ranks_(view) {
         std::size_t silent = 0;
         for (const auto& job : view.active) {
-            if (job.series != nullptr || ++silent <= kSilentJobsShown) {
+            if (job.series != nullptr || ++silent <= limits::kSilentJobsShown) {
                 add(job);
             }
         }
-        suppressed_ =
-            ranks_.suppressed() + kSilentJobSeries * (silent - std::min(silent, kSilentJobsShown));
+        suppressed_ = ranks_.suppressed() +
+                      kSilentJobSeries * (silent - std::min(silent, limits::kSilentJobsShown));
         if (view.gpus != nullptr) {
             gpus_ = shown_gpus(*view.gpus, view.now, view.gpu_jobs);
             suppressed_ += gpus_.suppressed;

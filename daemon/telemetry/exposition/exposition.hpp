@@ -13,9 +13,11 @@
 #include "daemon/telemetry/exposition/gpu_owners.hpp"
 #include "daemon/telemetry/exposition/gpu_table.hpp"
 #include "daemon/telemetry/exposition/metric_text.hpp"
+#include "daemon/telemetry/exposition/rank_families.hpp"
 #include "daemon/telemetry/exposition/shard.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "daemon/telemetry/series/series.hpp"
+#include "job/base/limits.hpp"
 #include "job/model/anomaly.hpp"
 #include "job/model/spans.hpp"
 #include "job/model/state.hpp"
@@ -86,18 +88,15 @@ struct JobMetricsView {
     std::span<const RankMetricsView> ranks;  // placed ranks; empty = none
 };
 
-// What the ranks of one job may take, in the order in which it is cut: the further series of each
-// rank first, then the core series of the highest ranks. Counted in
-// lockstep_exposition_suppressed_series. The further ones are not shown at all of a job with more
-// than kFullTierRanks ranks.
-inline constexpr std::size_t kSeriesPerJob = 300'000;
-inline constexpr std::size_t kFullTierRanks = 1024;
-inline constexpr std::size_t kRankCoreSeries = 9;  // with lockstep_rank_info
-inline constexpr std::size_t kRankFullSeries = 6;
-inline constexpr std::size_t kRankGpusShown = 16;  // in lockstep_rank_info
+// Of one rank, as far as the budget goes (limits::kSeriesPerJob): the core series, and the further
+// ones.
+inline constexpr std::size_t kRankCoreSeries = 1 + rank_families(Shown::of_many);  // and the info
+inline constexpr std::size_t kRankFullSeries = rank_families(Shown::of_few);
+static_assert(limits::kFullTierRanks * (kRankCoreSeries + kRankFullSeries) <= limits::kSeriesPerJob,
+              "the further series of a job that is small enough fit");
 
 struct MetricsView {
-    std::size_t max_series_per_job = kSeriesPerJob;
+    std::size_t max_series_per_job = limits::kSeriesPerJob;
     double now = 0;                                // seconds since the Unix epoch
     std::array<std::uint64_t, kJobStates> jobs{};  // how many are in each state
     std::uint64_t submitted_total = 0;
@@ -107,11 +106,9 @@ struct MetricsView {
     JobFilter gpu_jobs{};                    // whose GPUs are shown; empty = everybody's
 };
 
-// Jobs without a report yet (limits::kActiveJobs may wait) are shown in full up to this
-// many, the first of `active`; the others count in lockstep_jobs and in
-// lockstep_exposition_suppressed_series. Each takes at least kSilentJobSeries series, 3 KiB: 20,000
-// of them would block the daemon for 0.1 s a scrape.
-inline constexpr std::size_t kSilentJobsShown = 500;
+// A job without a report yet takes at least so many series, 3 KiB. Those beyond
+// limits::kSilentJobsShown of `active` count in lockstep_jobs and in
+// lockstep_exposition_suppressed_series.
 inline constexpr std::size_t kSilentJobSeries = 42;
 
 // Jobs and ranks only.

@@ -10,7 +10,7 @@ namespace lockstep::telemetry {
 namespace {
 
 bool is_fresh(const GpuTable::Look& look, double now) {
-    return now - look.received <= kGpuFreshSeconds;
+    return now - look.received <= limits::kGpuFreshSeconds;
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void GpuTable::take(GpuSource source, std::string_view node, GpuBatch batch, dou
 }
 
 void GpuTable::sweep(double now) {
-    if (now - swept_ < kGpuFreshSeconds && now >= swept_) {
+    if (now - swept_ < limits::kGpuFreshSeconds && now >= swept_) {
         return;
     }
     swept_ = now;

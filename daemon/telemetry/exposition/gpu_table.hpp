@@ -1,8 +1,9 @@
 // What the nodes' GPUs do now: the newest look of every agent (job/model/wire/gpu_batch.hpp),
-// forgotten when it is older than kGpuFreshSeconds. Two jobs on a node see the same GPUs: the newer
-// look counts. Owns the looks; control thread only.
+// forgotten when it is older than limits::kGpuFreshSeconds. Two jobs on a node see the same GPUs:
+// the newer look counts. Owns the looks; control thread only.
 #pragma once
 
+#include "job/base/limits.hpp"
 #include "job/model/wire/gpu_batch.hpp"
 
 #include <cstddef>
@@ -14,9 +15,6 @@
 #include <vector>
 
 namespace lockstep::telemetry {
-
-// max(3 × interval, 30 s): agents look once a second.
-inline constexpr double kGpuFreshSeconds = 30;
 
 struct GpuSource {
     std::string job;
@@ -47,7 +45,7 @@ class GpuTable {
     template <class Take>
     void each_fresh(double now, const Take& take_one) const {
         for (const auto& [source, look] : looks_) {
-            if (now - look.received <= kGpuFreshSeconds) {
+            if (now - look.received <= limits::kGpuFreshSeconds) {
                 take_one(source, look);
             }
         }

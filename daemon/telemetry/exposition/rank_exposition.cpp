@@ -1,6 +1,7 @@
 #include "daemon/telemetry/exposition/rank_exposition.hpp"
 
 #include "daemon/telemetry/exposition/gpu_exposition.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +12,6 @@
 namespace lockstep::telemetry {
 namespace {
 
-constexpr std::size_t kCoreFamilies = 8;
 constexpr std::size_t kRankSampleBytes = 56;  // bytes of a sample beside its labels, about
 constexpr std::size_t kPlaceLabels = 90;      // of lockstep_rank_info beside job_id
 
@@ -38,7 +38,7 @@ void RankExposition::add(const JobMetricsView& job, const std::string& labels,
     }
     const NewestReports& newest = job.series->newest();
     const std::size_t world = job.series->present();
-    const bool small = world <= kFullTierRanks;
+    const bool small = world <= limits::kFullTierRanks;
     const bool fits = world * (kRankCoreSeries + kRankFullSeries) <= view_.max_series_per_job;
     ShownRanks shown{job.series, &stats, small && fits, {}, {}, {}};
     const std::size_t most = std::min(world, most_ranks()) / shard_.count + 1;
@@ -70,7 +70,7 @@ void RankExposition::place(const JobMetricsView& job, const std::string& labels)
     }
     for (const auto& rank : job.ranks) {
         const std::size_t own = gpus.empty() ? 0 : gpus_of(gpus, rank.rank).size();
-        suppressed_ += own - std::min(own, kRankGpusShown);
+        suppressed_ += own - std::min(own, limits::kRankGpusShown);
     }
     placed_.push_back({&job, labels, std::move(gpus)});
 }
@@ -78,7 +78,7 @@ void RankExposition::place(const JobMetricsView& job, const std::string& labels)
 std::size_t RankExposition::expected_size() const {
     std::size_t size = 0;
     for (const ShownRanks& job : shown_) {
-        const std::size_t families = kCoreFamilies + (job.full ? kRankFullSeries : 0);
+        const std::size_t families = kRankCoreSeries - 1 + (job.full ? kRankFullSeries : 0);
         size += families * (job.labels.size() + job.ranks.size() * kRankSampleBytes);
     }
     for (const Placed& job : placed_) {
@@ -90,8 +90,10 @@ std::size_t RankExposition::expected_size() const {
 
 void RankExposition::write(MetricText& text) const {
     write_info(text);
-    write_core(text);
-    write_full(text);
+    for (const RankFamily& family : kRankFamilies) {
+        text.family(family.name, family.type, family.help);
+        write_family(text, family);
+    }
 }
 
 void RankExposition::write_info(MetricText& text) const {
@@ -117,7 +119,7 @@ void RankExposition::write_info(MetricText& text) const {
             labels += node;
             add_number(labels, ",local_rank=\"", rank.local_rank);
             auto own = gpus.empty() ? std::span<const RankGpu>{} : gpus_of(gpus, rank.rank);
-            own = own.first(std::min(own.size(), kRankGpusShown));
+            own = own.first(std::min(own.size(), limits::kRankGpusShown));
             const std::size_t place = labels.size();
             for (const RankGpu& one : own) {
                 labels.resize(place);
@@ -133,9 +135,9 @@ void RankExposition::write_info(MetricText& text) const {
 
 // `values_of` a job gives what gives the value of a rank.
 template <class Values>
-void RankExposition::each(MetricText& text, bool further, const Values& values_of) const {
+void RankExposition::each(MetricText& text, Shown shown, const Values& values_of) const {
     for (const ShownRanks& job : shown_) {
-        if (further && !job.full) {
+        if (shown == Shown::of_few && !job.full) {
             continue;
         }
         const auto value_of = values_of(job);
@@ -151,74 +153,50 @@ void RankExposition::each(MetricText& text, bool further, const Values& values_o
     }
 }
 
-void RankExposition::latest(MetricText& text, std::string_view name, std::string_view help,
-                            CoreMetric metric, bool further) const {
-    text.family(name, MetricType::gauge, help);
-    each(text, further, [metric](const ShownRanks& job) {
-        return [column = job.series->newest().latest(metric)](std::uint32_t rank) {
-            return at(column, rank);
-        };
-    });
-}
-
-void RankExposition::write_core(MetricText& text) const {
-    text.family("lockstep_rank_step", MetricType::gauge, "Last step reported.");
-    each(text, false, [](const ShownRanks& job) {
-        return [steps = job.series->newest().last_step()](std::uint32_t rank) {
-            return steps[rank] < 0 ? kAbsent : static_cast<double>(steps[rank]);
-        };
-    });
-    latest(text, "lockstep_rank_loss", "Last local loss.", CoreMetric::loss);
-    latest(text, "lockstep_rank_step_time_seconds", "Wall time of the last step.",
-           CoreMetric::step_seconds);
-    latest(text, "lockstep_rank_busy_seconds", "Last step without waiting for data or peers.",
-           CoreMetric::busy_seconds);
-    latest(text, "lockstep_rank_comm_wait_seconds", "Wait in collectives in the last step.",
-           CoreMetric::comm_wait_seconds);
-    latest(text, "lockstep_rank_data_wait_seconds", "Wait for data in the last step.",
-           CoreMetric::data_wait_seconds);
-    text.family("lockstep_rank_straggler_score", MetricType::gauge,
-                "Median busy time over that of the rank, 0 to 1; 1 is not slow.");
-    each(text, false, [](const ShownRanks& job) {
-        return [scores = std::span{job.stats->straggler_score}](std::uint32_t rank) {
-            return at(scores, rank);
-        };
-    });
-    text.family("lockstep_rank_report_age_seconds", MetricType::gauge,
-                "Since the last report arrived.");
-    each(text, false, [this](const ShownRanks& job) {
-        return [received = job.series->newest().last_received(), now = view_.now](
-                   std::uint32_t rank) { return std::max(0.0, now - received[rank]); };
-    });
-}
-
-void RankExposition::total(MetricText& text, std::string_view name, std::string_view help,
-                           CoreMetric metric) const {
-    text.family(name, MetricType::counter, help);
-    each(text, true, [metric](const ShownRanks& job) {
-        return [column = job.series->newest().total(metric)](std::uint32_t rank) {
-            return at(column, rank);
-        };
-    });
-}
-
-void RankExposition::write_full(MetricText& text) const {
-    total(text, "lockstep_rank_samples", "Samples trained on, repeated steps included.",
-          CoreMetric::samples);
-    total(text, "lockstep_rank_tokens", "Tokens trained on, repeated steps included.",
-          CoreMetric::tokens);
-    latest(text, "lockstep_rank_grad_norm", "Last gradient norm.", CoreMetric::grad_norm, true);
-    latest(text, "lockstep_rank_learning_rate", "Last learning rate.", CoreMetric::learning_rate,
-           true);
-    total(text, "lockstep_rank_checkpoint_seconds", "Time spent writing checkpoints.",
-          CoreMetric::checkpoint_seconds);
-    text.family("lockstep_rank_nonfinite", MetricType::counter,
-                "Reported values that were NaN or infinite.");
-    each(text, true, [](const ShownRanks& job) {
-        return [counts = job.series->newest().nonfinite()](std::uint32_t rank) {
-            return static_cast<double>(counts[rank]);
-        };
-    });
+void RankExposition::write_family(MetricText& text, const RankFamily& family) const {
+    switch (family.values) {
+        case RankValues::latest:
+            each(text, family.shown, [metric = family.metric](const ShownRanks& job) {
+                return [column = job.series->newest().latest(metric)](std::uint32_t rank) {
+                    return at(column, rank);
+                };
+            });
+            break;
+        case RankValues::total:
+            each(text, family.shown, [metric = family.metric](const ShownRanks& job) {
+                return [column = job.series->newest().total(metric)](std::uint32_t rank) {
+                    return at(column, rank);
+                };
+            });
+            break;
+        case RankValues::step:
+            each(text, family.shown, [](const ShownRanks& job) {
+                return [steps = job.series->newest().last_step()](std::uint32_t rank) {
+                    return steps[rank] < 0 ? kAbsent : static_cast<double>(steps[rank]);
+                };
+            });
+            break;
+        case RankValues::straggler_score:
+            each(text, family.shown, [](const ShownRanks& job) {
+                return [scores = std::span{job.stats->straggler_score}](std::uint32_t rank) {
+                    return at(scores, rank);
+                };
+            });
+            break;
+        case RankValues::report_age:
+            each(text, family.shown, [this](const ShownRanks& job) {
+                return [received = job.series->newest().last_received(), now = view_.now](
+                           std::uint32_t rank) { return std::max(0.0, now - received[rank]); };
+            });
+            break;
+        case RankValues::nonfinite:
+            each(text, family.shown, [](const ShownRanks& job) {
+                return [counts = job.series->newest().nonfinite()](std::uint32_t rank) {
+                    return static_cast<double>(counts[rank]);
+                };
+            });
+            break;
+    }
 }
 
 }  // namespace lockstep::telemetry

@@ -1,6 +1,6 @@
-// The ranks' part of /metrics: where each is, eight gauges of each, further series of jobs that are
-// small enough, as far as the budget of series goes. Borrows the views, which must outlive it.
-// Control thread only.
+// The ranks' part of /metrics: where each is, the families of kRankFamilies of each, of which some
+// only in jobs that are small enough, as far as the budget of series goes. Borrows the views, which
+// must outlive it. Control thread only.
 #pragma once
 
 #include "daemon/telemetry/exposition/exposition.hpp"
@@ -51,14 +51,9 @@ class RankExposition {
     std::size_t most_ranks() const { return view_.max_series_per_job / kRankCoreSeries; }
     void place(const JobMetricsView& job, const std::string& labels);
     void write_info(MetricText& text) const;
-    void write_core(MetricText& text) const;
-    void write_full(MetricText& text) const;
+    void write_family(MetricText& text, const RankFamily& family) const;
     template <class Values>
-    void each(MetricText& text, bool further, const Values& values_of) const;
-    void latest(MetricText& text, std::string_view name, std::string_view help, CoreMetric metric,
-                bool further = false) const;
-    void total(MetricText& text, std::string_view name, std::string_view help,
-               CoreMetric metric) const;
+    void each(MetricText& text, Shown shown, const Values& values_of) const;
 
     const MetricsView& view_;
     Shard shard_;

@@ -18,11 +18,6 @@ struct Shard {
     bool has(std::size_t number) const { return number % count == index; }
 };
 
-inline constexpr std::size_t kShards = 1024;  // of one job
-
-// What one target of a job should have at most: Prometheus' scrape of it stays under a second.
-inline constexpr std::size_t kSeriesPerShard = 50'000;
-
 // "0/4" … "3/4"; invalid: what is wrong with it.
 Result<Shard> parse_shard(std::string_view text);
 // How many parts a job of that size is listed in. `gpus`: what it asked for. It does not change

@@ -1,6 +1,7 @@
 // size: encoder and decoder of one format, side by side
 #include "daemon/telemetry/history/history_chunk.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/model/wire/flat_bytes.hpp"
 
 #include <algorithm>
@@ -171,7 +172,7 @@ std::string nonfinite_section(const Ordered& in) {
                 continue;
             }
             ++total;
-            if (kept < kNonfiniteKept) {
+            if (kept < limits::kNonfiniteKept) {
                 ++kept;
                 put_flat(rows, in.steps[i]);
                 put_flat(rows, in.times[i]);
@@ -431,7 +432,7 @@ Result<std::vector<NonfiniteOf>> decode_nonfinite(std::string_view section, std:
     for (NonfiniteOf& one : out) {
         std::uint32_t kept = 0;
         if (!take_flat(section, one.which) || !take_flat(section, one.total) ||
-            !take_flat(section, kept) || one.which >= entities || kept > kNonfiniteKept) {
+            !take_flat(section, kept) || one.which >= entities || kept > limits::kNonfiniteKept) {
             return corrupt_chunk();
         }
         one.kept.resize(kept);

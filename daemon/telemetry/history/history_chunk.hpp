@@ -121,7 +121,7 @@ Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities
 struct NonfiniteOf {
     std::uint32_t which = 0;  // index into decode_rows()
     std::uint64_t total = 0;
-    std::vector<Nonfinite> kept;  // the first kNonfiniteKept
+    std::vector<Nonfinite> kept;  // the first limits::kNonfiniteKept
 };
 Result<std::vector<NonfiniteOf>> decode_nonfinite(std::string_view section, std::size_t entities);
 

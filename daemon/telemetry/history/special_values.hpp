@@ -15,8 +15,6 @@ inline bool is_absent(double value) {
     return std::bit_cast<std::uint64_t>(value) == kAbsentBits;
 }
 
-inline constexpr std::size_t kNonfiniteKept = 64;  // occurrences per rank and metric
-
 struct Nonfinite {
     std::int64_t step = -1;
     double time = 0;

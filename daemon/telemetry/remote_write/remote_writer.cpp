@@ -6,6 +6,7 @@
 #include "job/async/asio.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
@@ -228,7 +229,7 @@ class RemoteWriter::Worker {
             if (const Status added = message.add(series, value, time); !added) {
                 log::error("remote write", {{"what", added.error().message}});
             }
-            if (message.samples() >= kRemoteSamples) {
+            if (message.samples() >= limits::kRemoteSamples) {
                 close();
             }
         });

@@ -14,6 +14,7 @@
 #include "daemon/telemetry/exposition/daemon_metrics.hpp"
 #include "job/async/http_client.hpp"
 #include "job/base/clock.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 
 #include <chrono>
@@ -24,12 +25,6 @@
 
 namespace lockstep::telemetry {
 
-// Compressed requests that wait: some 20 bytes a sample, so about 3 million samples; an hour of 50
-// jobs of 8 ranks, some minutes of 10,000 ranks.
-inline constexpr std::size_t kRemoteQueueBytes = 64U << 20U;
-// Of one request: 1 MB before compression.
-inline constexpr std::size_t kRemoteSamples = 5000;
-
 struct RemoteWriteSettings {
     Endpoint endpoint;
     std::string target = "/";   // path and query
@@ -38,7 +33,7 @@ struct RemoteWriteSettings {
     std::string password_file;  // of `user`
     std::string instance;       // the label; `job` is "lockstep"
     std::chrono::milliseconds timeout{30'000};
-    std::size_t queue_bytes = kRemoteQueueBytes;
+    std::size_t queue_bytes = limits::kRemoteQueueBytes;
 };
 
 // Where to: http[s]://host[:port]/path[?query], port 80 or 443 if none is given. invalid: what is

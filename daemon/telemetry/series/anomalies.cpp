@@ -2,6 +2,7 @@
 #include "daemon/telemetry/series/anomalies.hpp"
 
 #include "daemon/telemetry/series/order_statistics.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -86,7 +87,7 @@ class Parts {
 Nonfinite first_new(const MetricColumn& column, std::uint64_t before, std::int64_t last_step) {
     const std::uint64_t more = column.nonfinite_total - before;
     const std::size_t kept = column.nonfinite.size();
-    if (kept < kNonfiniteKept && more <= kept) {
+    if (kept < limits::kNonfiniteKept && more <= kept) {
         return column.nonfinite[kept - static_cast<std::size_t>(more)];
     }
     if (before < kept) {

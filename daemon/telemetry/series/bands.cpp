@@ -1,5 +1,6 @@
 #include "daemon/telemetry/series/bands.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/number.hpp"
 
 #include <algorithm>
@@ -219,7 +220,8 @@ Result<BandsAnswer> fold_bands(HistorySource& source, const BandsAsk& ask,
     scan.from = ask.from;
     scan.to = ask.to;
     scan.every_generation = ask.every_generation;
-    scan.columns = std::clamp<std::size_t>(kBandCells / ask.entities.size(), 1, ask.columns);
+    scan.columns =
+        std::clamp<std::size_t>(limits::kBandCells / ask.entities.size(), 1, ask.columns);
     BandsSink sink{ask.entities.size()};
     if (const Status done = scan_history(source, scan, tail, sink); !done) {
         return fail(done.error());

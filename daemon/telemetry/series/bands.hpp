@@ -24,9 +24,6 @@ inline constexpr std::array<std::string_view, kBandStats> kBandStatNames{
     "min", "p5", "p25", "median", "p75", "p95", "max", "mean"};
 std::optional<BandStat> parse_band_stat(std::string_view word);
 
-// Ranks × columns of one answer: 64 MiB. More ranks get fewer columns.
-inline constexpr std::size_t kBandCells = 16U << 20U;
-
 struct BandsAsk {
     std::string metric;
     std::vector<std::uint32_t> entities;  // ascending

@@ -1,5 +1,6 @@
 #include "daemon/telemetry/series/gpu_history.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/number.hpp"
 #include "job/base/text.hpp"
 #include "job/model/wire/flat_bytes.hpp"
@@ -62,7 +63,7 @@ std::vector<std::uint32_t> ranks_on(const std::vector<GpuUse>& uses, std::uint32
     std::vector<std::uint32_t> out;
     const auto before = [](const GpuUse& use, std::uint32_t number) { return use.gpu < number; };
     for (auto use = std::lower_bound(uses.begin(), uses.end(), gpu, before);
-         use != uses.end() && use->gpu == gpu && out.size() < kRanksOfGpu; ++use) {
+         use != uses.end() && use->gpu == gpu && out.size() < limits::kRanksOfGpu; ++use) {
         if (out.empty() || out.back() != use->rank) {
             out.push_back(use->rank);
         }
@@ -227,7 +228,7 @@ std::optional<std::uint32_t> GpuDirectory::add(std::string_view name, std::uint3
     if (const auto known = find(name, gpu)) {
         return known;
     }
-    if (gpus_.size() >= kGpusOfJob) {
+    if (gpus_.size() >= limits::kGpusOfJob) {
         return std::nullopt;
     }
     const auto id = static_cast<std::uint32_t>(gpus_.size());
@@ -268,13 +269,13 @@ bool GpuDirectory::take_line(std::string_view line) {
         std::uint32_t id = 0;
         Gpu one;
         one.node = at;
-        if (!take_decimal(line, id) || id >= kGpusOfJob || !take_char(line, ':') ||
+        if (!take_decimal(line, id) || id >= limits::kGpusOfJob || !take_char(line, ':') ||
             !take_decimal(line, one.gpu) || !take_char(line, ':')) {
             return false;
         }
         while (!line.empty() && line.front() != ',') {
             std::uint32_t rank = 0;
-            if (one.ranks.size() >= kRanksOfGpu || !take_decimal(line, rank)) {
+            if (one.ranks.size() >= limits::kRanksOfGpu || !take_decimal(line, rank)) {
                 return false;
             }
             one.ranks.push_back(rank);
@@ -307,7 +308,7 @@ bool GpuHistory::take_turn(std::string_view node, double now) {
         return true;
     }
     const double wanted =
-        static_cast<double>(directory_->size() * kGpuKept.size()) / kGpuSamplesPerSecond;
+        static_cast<double>(directory_->size() * kGpuKept.size()) / limits::kGpuSamplesPerSecond;
     // Nodes take their turns at different times: a node's number says when.
     constexpr double kGolden = 0.6180339887498949;
     const double phase = std::fmod(*at * kGolden, 1.0);

@@ -4,9 +4,10 @@
 // file; the job gives each a number of its own, in the order in which they are first seen, and
 // that is the entity.
 //
-// Bounded: kGpusOfJob GPUs (100 bytes each), and kGpuSamplesPerSecond values a second of one job:
-// up to 2,600 GPUs every look is kept, of larger jobs the looks of each node every n-th second,
-// evenly spread. What waits for a chunk counts against the job's open rows as a rank's does.
+// Bounded: limits::kGpusOfJob GPUs (100 bytes each), and limits::kGpuSamplesPerSecond values a
+// second of one job: up to 2,600 GPUs every look is kept, of larger jobs the looks of each node
+// every n-th second, evenly spread. What waits for a chunk counts against the job's open rows as a
+// rank's does.
 //
 // GpuHistory and GpuDirectory: control thread only, but for a snapshot, which never changes.
 #pragma once
@@ -28,10 +29,6 @@
 #include <vector>
 
 namespace lockstep::telemetry {
-
-inline constexpr double kGpuSamplesPerSecond = 65'536;
-inline constexpr std::size_t kGpusOfJob = static_cast<std::size_t>(limits::kRanks);
-inline constexpr std::size_t kRanksOfGpu = 16;  // named with a GPU
 
 // Names by metric id of what is kept: "gpu_" and the key of job/model/wire/gpu_batch.hpp.
 const std::vector<std::string>& gpu_history_metrics();
@@ -73,7 +70,7 @@ class GpuDirectory {
     std::optional<std::uint32_t> find(std::string_view node, std::uint32_t gpu) const;
     std::optional<std::uint32_t> node_index(std::string_view node) const;
 
-    // Nothing: the job has kGpusOfJob already.
+    // Nothing: the job has limits::kGpusOfJob already.
     std::optional<std::uint32_t> add(std::string_view node, std::uint32_t gpu);
     void set_ranks(std::uint32_t id, std::vector<std::uint32_t> ranks) {
         gpus_[id].ranks = std::move(ranks);

@@ -1,5 +1,7 @@
 #include "daemon/telemetry/series/heatmap.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -129,7 +131,7 @@ Result<std::string> make_heatmap(HistorySource& source, const HeatmapAsk& ask,
     scan.x = ask.x;
     scan.every_generation = ask.every_generation;
     scan.columns = std::max<std::size_t>(ask.columns, 1);
-    const std::size_t room = std::max<std::size_t>(kHeatmapCells / scan.columns, 1);
+    const std::size_t room = std::max<std::size_t>(limits::kHeatmapCells / scan.columns, 1);
     Cells cells{scan.entities.size(), ask.rows > 0 ? std::min(ask.rows, room) : room};
     if (const Status done = scan_history(source, scan, tail, cells); !done) {
         return fail(done.error());

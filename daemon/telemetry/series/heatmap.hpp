@@ -22,8 +22,6 @@
 
 namespace lockstep::telemetry {
 
-inline constexpr std::size_t kHeatmapCells = 8U << 20U;  // 10,000 ranks × 800 columns and a little
-
 struct HeatmapAsk {
     std::string metric = "busy_seconds";
     std::uint32_t rank_low = 0;
@@ -31,7 +29,7 @@ struct HeatmapAsk {
     double from = -std::numeric_limits<double>::infinity();
     double to = std::numeric_limits<double>::infinity();
     std::size_t columns = 400;
-    std::size_t rows = 0;  // at most so many; 0 = one per rank if kHeatmapCells allows it
+    std::size_t rows = 0;  // at most so many; 0 = one per rank if limits::kHeatmapCells allows it
     // If given, ascending, a row is of these and not of the ranks from rank_low to rank_high.
     std::vector<std::uint32_t> entities{};
     Axis x = Axis::step;

@@ -1,5 +1,6 @@
 #include "daemon/telemetry/series/history.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/sort.hpp"
 
 #include <algorithm>
@@ -64,13 +65,13 @@ void History::add(Start start, std::uint32_t entity, std::int64_t step, double t
     for (const double value : values) {
         open_samples_ += is_absent(value) ? 0 : 1;
     }
-    block_full_ = block_full_ || rows.rows() >= kOpenBlockRows;
+    block_full_ = block_full_ || rows.rows() >= limits::kOpenBlockRows;
 }
 
 bool History::due(double now) const {
     return !storing && !open_.empty() &&
-           (open_samples_ >= kOpenSamples || open_rows_ >= kOpenRows || block_full_ ||
-            now - opened_ >= kOpenSeconds);
+           (open_samples_ >= limits::kOpenSamples || open_rows_ >= limits::kOpenRows ||
+            block_full_ || now - opened_ >= limits::kOpenSeconds);
 }
 
 std::vector<std::shared_ptr<const HistoryRows>> History::seal() {

@@ -15,15 +15,6 @@
 
 namespace lockstep::telemetry {
 
-// When a job's rows become chunks: the longer, the better they pack; the shorter, the less memory
-// and the less to read after a restart. 10,000 ranks with 20 metrics at 1 Hz reach it in 25 s.
-inline constexpr std::size_t kOpenSamples = 5'000'000;
-inline constexpr std::size_t kOpenBlockRows = 65'536;
-// Of all blocks together: a question copies what is open of its metric on the control thread, 30
-// bytes a row. 10,000 ranks with one metric at 10 Hz would have reached 490 rows each, 200 ms.
-inline constexpr std::size_t kOpenRows = 250'000;
-inline constexpr double kOpenSeconds = 600;
-
 // The rows that no chunk held at one moment, of one metric and some entities: taken on the control
 // thread, made into rows on another. What was closed already is shared and never changes; only
 // what is open is copied.

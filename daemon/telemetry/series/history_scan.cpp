@@ -1,6 +1,7 @@
 // size: one scan over chunks and rows, and the fold that answers series
 #include "daemon/telemetry/series/history_scan.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/number.hpp"
 #include "job/base/sort.hpp"
@@ -375,7 +376,7 @@ class SeriesSink final : public HistorySink {
         rank.reported = true;
         rank.nonfinite_total += total;
         for (const Nonfinite& one : kept) {
-            if (rank.nonfinite.size() < kNonfiniteKept) {
+            if (rank.nonfinite.size() < limits::kNonfiniteKept) {
                 rank.nonfinite.push_back(one);
             }
         }

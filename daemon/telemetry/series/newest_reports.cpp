@@ -5,9 +5,6 @@
 namespace lockstep::telemetry {
 namespace {
 
-// What aggregates and /metrics sum up.
-constexpr std::array kTotalled{CoreMetric::samples, CoreMetric::tokens,
-                               CoreMetric::checkpoint_seconds};
 constexpr double kLeastSilence = 30;  // seconds
 
 template <class T>
@@ -35,14 +32,15 @@ void NewestReports::set(Column& column, std::size_t rank, double value) const {
 }
 
 void NewestReports::take(std::size_t rank, const RankSeries& series) {
-    for (std::size_t i = 0; i < kCoreMetrics; ++i) {
-        set(latest_[i], rank, series.latest(static_cast<CoreMetric>(i)).value_or(kAbsent));
-    }
-    for (const CoreMetric metric : kTotalled) {
-        set(total_[index(metric)], rank, series.total(metric).value_or(kAbsent));
-    }
-    for (std::size_t i = index(CoreMetric::step_seconds); i < kMeanMetrics; ++i) {
-        set(mean_[i], rank, series.mean(static_cast<CoreMetric>(i)).value_or(kAbsent));
+    for (const RankMetric& row : kRankMetrics) {
+        const std::size_t i = index(row.metric);
+        set(latest_[i], rank, series.latest(row.metric).value_or(kAbsent));
+        if (row.aggregate == Aggregate::total) {
+            set(total_[i], rank, series.total(row.metric).value_or(kAbsent));
+        }
+        if (row.mean) {
+            set(mean_[mean_place(i)], rank, series.mean(row.metric).value_or(kAbsent));
+        }
     }
     const auto interval = series.interval();
     set(interval_, rank, interval.value_or(kAbsent));

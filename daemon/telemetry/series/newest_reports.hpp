@@ -22,11 +22,13 @@ class NewestReports {
     void take(std::size_t rank, const RankSeries& series);
 
     // By rank, as the functions of the same names in RankSeries say; kAbsent = none. Empty: no rank
-    // has ever had one. Totals are those of samples, tokens and checkpoint_seconds only.
+    // has ever had one. Totals are those of the metrics that are Aggregate::total only.
     std::span<const double> latest(CoreMetric metric) const { return latest_[index(metric)]; }
     std::span<const double> total(CoreMetric metric) const { return total_[index(metric)]; }
-    // step_seconds … samples only.
-    std::span<const double> mean(CoreMetric metric) const { return mean_[index(metric)]; }
+    // Of those whose row says that a mean is kept.
+    std::span<const double> mean(CoreMetric metric) const {
+        return mean_.at(mean_place(index(metric)));
+    }
     std::span<const double> interval() const { return interval_; }
     std::span<const std::int64_t> last_step() const { return last_step_; }
     std::span<const double> last_time() const { return last_time_; }
@@ -47,7 +49,7 @@ class NewestReports {
 
     std::array<Column, kCoreMetrics> latest_;
     std::array<Column, kCoreMetrics> total_;
-    std::array<Column, kMeanMetrics> mean_;
+    std::array<Column, kMeanMetrics> mean_;  // by mean_place()
     Column interval_;
     std::vector<std::int64_t> last_step_;
     Column last_time_;

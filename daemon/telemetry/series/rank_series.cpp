@@ -1,5 +1,7 @@
 #include "daemon/telemetry/series/rank_series.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
 
@@ -106,8 +108,8 @@ std::optional<double> RankSeries::total(CoreMetric metric) const {
 }
 
 std::optional<double> RankSeries::mean(CoreMetric metric) const {
-    const std::size_t i = index(metric);
-    return i < means_.size() ? means_[i].value() : std::nullopt;
+    const std::size_t place = mean_place(index(metric));
+    return place < means_.size() ? means_[place].value() : std::nullopt;
 }
 
 bool RankSeries::add(std::int64_t step, double time, double received,
@@ -155,8 +157,8 @@ void RankSeries::note_latest(std::int64_t step, double time, const std::vector<d
         MetricColumn& column = columns_[i];
         metrics_ += is_absent(column.latest) ? 1 : 0;
         column.latest = values[i];
-        if (i < means_.size()) {
-            means_[i].add(values[i]);
+        if (const std::size_t place = mean_place(i); place < means_.size()) {
+            means_[place].add(values[i]);
         }
         if (i < kCoreMetrics) {
             core_latest_[i] = values[i];
@@ -172,7 +174,7 @@ void RankSeries::note_latest(std::int64_t step, double time, const std::vector<d
             ++core_nonfinite_[i];
         }
         ++column.nonfinite_total;
-        if (column.nonfinite.size() < kNonfiniteKept) {
+        if (column.nonfinite.size() < limits::kNonfiniteKept) {
             const std::size_t before = column.heap();
             column.nonfinite.push_back({step, time, values[i]});
             heap_ += column.heap() - before;

@@ -7,48 +7,22 @@
 // report.
 //
 // Non-finite values stay out of low and high. Where and what they were is kept beside the rows for
-// the first kNonfiniteKept of a metric, their number for all.
+// the first limits::kNonfiniteKept of a metric, their number for all.
 //
 // Owns its rows. Control thread only.
 #pragma once
 
 #include "daemon/telemetry/history/special_values.hpp"
+#include "daemon/telemetry/series/rank_metrics.hpp"
 
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 namespace lockstep::telemetry {
-
-// Metrics with a meaning of their own; their ids are the same in every job. Reported under these
-// names (job/rank); times in seconds.
-enum class CoreMetric : std::uint8_t {
-    loss,               // local loss of the step, before any all-reduce
-    step_seconds,       // wall time of the step
-    busy_seconds,       // step − comm_wait − data_wait
-    comm_wait_seconds,  // exposed time in collectives
-    data_wait_seconds,  // waiting for the next batch of data
-    samples,            // samples in the step
-    tokens,             // tokens in the step
-    grad_norm,
-    learning_rate,
-    checkpoint_seconds,  // spent writing a checkpoint
-    total_steps,         // how many steps the run will have; only the latest is kept
-    epoch,
-};
-inline constexpr std::size_t kCoreMetrics = 12;
-inline constexpr std::array<std::string_view, kCoreMetrics> kCoreMetricNames{
-    "loss",   "step_seconds", "busy_seconds",  "comm_wait_seconds",  "data_wait_seconds", "samples",
-    "tokens", "grad_norm",    "learning_rate", "checkpoint_seconds", "total_steps",       "epoch"};
-constexpr std::size_t index(CoreMetric metric) {
-    return static_cast<std::size_t>(metric);
-}
-
-inline constexpr std::size_t kMeanMetrics = index(CoreMetric::samples) + 1;  // the first ones
 
 // Mean with memory: α = 2 / (N + 1) with N = 20 samples; starts at the first sample.
 class Ewma20 {
@@ -67,7 +41,7 @@ struct MetricColumn {
     std::vector<double> high;  // as low
     double latest = kAbsent;
     std::uint64_t nonfinite_total = 0;  // never goes back, restarts included
-    std::vector<Nonfinite> nonfinite;   // the first kNonfiniteKept
+    std::vector<Nonfinite> nonfinite;   // the first limits::kNonfiniteKept
 
     // The three of one row; kAbsent where nothing (finite) is. `last` may be non-finite.
     double last_of(std::size_t row) const { return row < last.size() ? last[row] : kAbsent; }
@@ -114,7 +88,7 @@ class RankSeries {
     // Values that were not finite, ever: of one core metric, and of all metrics.
     std::uint64_t nonfinite(CoreMetric metric) const { return core_nonfinite_[index(metric)]; }
     std::uint64_t nonfinite() const { return nonfinite_; }
-    // Mean of the newest reports (EWMA20); only step, busy, comm_wait, data_wait and samples.
+    // Mean of the newest reports (EWMA20); nothing of a metric whose row has none.
     std::optional<double> mean(CoreMetric metric) const;
     // Mean seconds between two reports.
     std::optional<double> interval() const { return interval_.value(); }
@@ -153,7 +127,7 @@ class RankSeries {
     std::array<std::uint32_t, kCoreMetrics> core_nonfinite_{};
     std::uint64_t nonfinite_ = 0;
     Ewma20 interval_;
-    std::array<Ewma20, kMeanMetrics> means_;
+    std::array<Ewma20, kMeanMetrics> means_;  // by mean_place()
     std::size_t metrics_ = 0;
     std::size_t heap_ = 0;  // count_heap()
 };

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/series/recent_steps.hpp"
 
 #include "daemon/telemetry/series/rank_series.hpp"
+#include "job/base/limits.hpp"
 
 #include <ranges>
 
@@ -19,8 +20,8 @@ void RecentSteps::add(std::size_t rank, std::int64_t step, double loss, double s
     slots_[at].step[rank] = step;
     slots_[at].loss[rank] = loss;
     slots_[at].step_seconds[rank] = step_seconds;
-    next_[rank] = static_cast<std::uint8_t>((at + 1) % kRecentSteps);
-    if (count_[rank] < kRecentSteps) {
+    next_[rank] = static_cast<std::uint8_t>((at + 1) % limits::kRecentSteps);
+    if (count_[rank] < limits::kRecentSteps) {
         ++count_[rank];
     }
 }
@@ -33,7 +34,7 @@ void RecentSteps::clear(std::size_t rank) {
 double RecentSteps::at(std::size_t rank, std::int64_t step, Field field) const {
     std::size_t slot = next_[rank];
     for (std::size_t left = count_[rank]; left > 0; --left) {
-        slot = slot == 0 ? kRecentSteps - 1 : slot - 1;
+        slot = slot == 0 ? limits::kRecentSteps - 1 : slot - 1;
         const double value = (slots_[slot].*field)[rank];
         if (slots_[slot].step[rank] <= step && !is_absent(value)) {
             return value;

@@ -1,9 +1,10 @@
-// The newest kRecentSteps steps of every rank, exactly, however coarse the rank's rows are by now:
-// what job aggregates need of a step that all ranks have reached.
-// Column by column and not rank by rank: ranks of one job go on together, so the same step of all
-// of them lies side by side, and a walk over 10,000 ranks reads it as one piece.
-// Owns its columns; control thread only.
+// The newest limits::kRecentSteps steps of every rank, exactly, however coarse the rank's rows are
+// by now: what job aggregates need of a step that all ranks have reached. Column by column and not
+// rank by rank: ranks of one job go on together, so the same step of all of them lies side by side,
+// and a walk over 10,000 ranks reads it as one piece. Owns its columns; control thread only.
 #pragma once
+
+#include "job/base/limits.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +13,6 @@
 #include <vector>
 
 namespace lockstep::telemetry {
-
-inline constexpr std::size_t kRecentSteps = 32;
 
 class RecentSteps {
   public:

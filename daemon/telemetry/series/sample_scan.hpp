@@ -13,6 +13,7 @@
 #pragma once
 
 #include "daemon/telemetry/series/history_scan.hpp"
+#include "job/base/limits.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -24,9 +25,6 @@
 #include <vector>
 
 namespace lockstep::telemetry {
-
-// Samples in one answer: 3 MiB of JSON. One block's chunk has about as many rows.
-inline constexpr std::size_t kSamplesPage = 65'536;
 
 // Where the next page begins.
 struct SamplePlace {
@@ -47,9 +45,9 @@ struct SampleAsk {
     std::optional<std::int64_t> from, to;
     std::optional<std::int32_t> attempt;
     std::optional<std::uint32_t> generation;
-    // Samples in the page, 1..kSamplesPage; of the newest rows all that a rank has of a generation
-    // come in one page.
-    std::size_t limit = kSamplesPage;
+    // Samples in the page, 1..limits::kSamplesPage; of the newest rows all that a rank has of a
+    // generation come in one page.
+    std::size_t limit = limits::kSamplesPage;
     SamplePlace place{};
 };
 

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/series/series.hpp"
 
 #include "job/base/check.hpp"
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -48,9 +49,12 @@ JobSeries::JobSeries(std::size_t ranks)
       present_(ranks),
       newest_(ranks),
       recent_(ranks),
-      rank_bytes_(ranks * sizeof(Rank)),
-      metrics_(kCoreMetricNames.begin(), kCoreMetricNames.end()) {
+      rank_bytes_(ranks * sizeof(Rank)) {
     LOCKSTEP_CHECK(ranks >= 1 && ranks <= static_cast<std::size_t>(limits::kRanks));
+    metrics_.reserve(kCoreMetrics);
+    for (const RankMetric& row : kRankMetrics) {
+        metrics_.emplace_back(row.name);
+    }
 }
 
 std::optional<std::size_t> JobSeries::metric(std::string_view name) const {
@@ -162,7 +166,8 @@ void JobSeries::restore(GenerationReport report) {
 // up to 24 per metric.
 std::size_t JobSeries::capacity() const {
     const std::size_t row = 16 + 24 * metrics_.size();
-    return std::clamp(kJobSeriesBytes / (ranks_.size() * row), kRowsMin, limits::kRecentPoints);
+    return std::clamp(limits::kJobSeriesBytes / (ranks_.size() * row), limits::kRowsMin,
+                      limits::kRecentPoints);
 }
 
 std::uint64_t JobSeries::last_batch(std::int32_t attempt, std::int32_t node_rank) const {
@@ -189,7 +194,7 @@ GenerationReport& JobSeries::generation(std::int32_t attempt, std::uint32_t numb
             return before;
         }
     }
-    if (generations_.size() >= kGenerationsKept) {
+    if (generations_.size() >= limits::kGenerationsKept) {
         generations_.erase(generations_.begin());
         return generation(attempt, number);
     }

@@ -29,13 +29,6 @@
 
 namespace lockstep::telemetry {
 
-// What one job's history may take: at this size each rank keeps fewer, coarser rows
-// (kRowsMin at least). 4 ranks × 12 metrics at full length are 5 MiB.
-inline constexpr std::size_t kJobSeriesBytes = 64U << 20U;
-inline constexpr std::size_t kRowsMin = 16;
-// Of a job's generations, the newest: agents say their numbers.
-inline constexpr std::size_t kGenerationsKept = 4096;
-
 // What became of a batch. rows + every drop = rows of the batch.
 struct Ingested {
     bool duplicate = false;          // this batch or a later one of the same node was here before

@@ -37,7 +37,7 @@ struct SeriesBucket {
 struct RankHistory {
     std::int32_t rank = 0;
     std::vector<SeriesBucket> buckets;  // ascending x; empty buckets are left out
-    std::vector<Nonfinite> nonfinite;   // those in the range, of the first kNonfiniteKept
+    std::vector<Nonfinite> nonfinite;   // those in the range, of the first limits::kNonfiniteKept
     std::uint64_t nonfinite_total = 0;  // ever, restarts included
 };
 

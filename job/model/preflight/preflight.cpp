@@ -356,13 +356,13 @@ std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& no
     return out;
 }
 
-std::string_view preflight_cause(const PreflightFinding& finding, bool on_every_node) {
+CauseClass preflight_cause(const PreflightFinding& finding, bool on_every_node) {
     if (finding.check.starts_with("gpu") || finding.check == "nvlink") {
-        return to_string(CauseClass::gpu_fault);
+        return CauseClass::gpu_fault;
     }
     const bool named = (finding.check == kPathWorking || finding.check == kPathCheckpoint) &&
                        finding.expected != kAnswerInTime;
-    return to_string(named && on_every_node ? CauseClass::user_error : CauseClass::node_lost);
+    return named && on_every_node ? CauseClass::user_error : CauseClass::node_lost;
 }
 
 std::string words_of(const PreflightFinding& finding) {

@@ -7,6 +7,7 @@
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
 #include "job/model/spec/spec.hpp"
+#include "job/model/state.hpp"
 
 #include <cstdint>
 #include <map>
@@ -198,8 +199,8 @@ Connections judge_connections(const std::vector<PreflightNode>& nodes,
 
 // How a failure is to be called as a cause: user_error if every node has it and the job's
 // document names what is wrong, gpu_fault, else node_lost. A file server that does not answer is
-// nobody's mistake. A word of CauseClass.
-std::string_view preflight_cause(const PreflightFinding& finding, bool on_every_node);
+// nobody's mistake.
+CauseClass preflight_cause(const PreflightFinding& finding, bool on_every_node);
 // "n3: its NCCL is 2.18.1; expected 2.19.3, as 2 of 3 nodes have"
 std::string words_of(const PreflightFinding& finding);
 

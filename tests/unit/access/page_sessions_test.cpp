@@ -49,7 +49,7 @@ TEST_F(PageSessionsTest, ACodeSignsInOnceWithTheRightsOfItsToken) {
     EXPECT_EQ(session->user, "vic");
     EXPECT_EQ(session->role, Role::viewer);
     EXPECT_EQ(json(in)["session"], session->session);
-    EXPECT_EQ(session->expires_at, clock_.wall() + kPageSessionSeconds * 1000);
+    EXPECT_EQ(session->expires_at, clock_.wall() + limits::kPageSessionSeconds * 1000);
     EXPECT_EQ(sign_in("code", code).status, 401) << "once";
     EXPECT_EQ(sign_in("code", "guess").status, 401);
     EXPECT_EQ(header_of(sign_in("code", code), "Set-Cookie"), "");
@@ -57,7 +57,7 @@ TEST_F(PageSessionsTest, ACodeSignsInOnceWithTheRightsOfItsToken) {
 
 TEST_F(PageSessionsTest, ACodeIsGoodForAMinute) {
     const std::string code = code_of(uma_);
-    clock_.advance(std::chrono::seconds{kSignInCodeSeconds});
+    clock_.advance(std::chrono::seconds{limits::kSignInCodeSeconds});
     EXPECT_EQ(sign_in("code", code).status, 401);
 }
 
@@ -67,7 +67,7 @@ TEST_F(PageSessionsTest, WhoTakesAllCodesKeepsNobodyElseFromSigningIn) {
     }
     EXPECT_EQ(call(uma_, "POST /v1/session/codes").status, 503);
     EXPECT_EQ(sign_in("code", code_of(vic_)).status, 200);
-    clock_.advance(std::chrono::seconds{kSignInCodeSeconds});
+    clock_.advance(std::chrono::seconds{limits::kSignInCodeSeconds});
     EXPECT_NE(code_of(uma_), "");
 }
 
@@ -136,7 +136,7 @@ TEST_F(PageSessionsTest, ItEndsWithItsTokenItsTimeOrSigningOut) {
     EXPECT_TRUE(behind(kept)) << "a restart signs nobody out";
     EXPECT_FALSE(behind(signed_out));
     EXPECT_FALSE(behind(by_token));
-    clock_.advance(std::chrono::seconds{kPageSessionSeconds});
+    clock_.advance(std::chrono::seconds{limits::kPageSessionSeconds});
     EXPECT_FALSE(behind(kept));
 }
 

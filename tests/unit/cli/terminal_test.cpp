@@ -24,6 +24,21 @@ class TerminalText : public testing::Test {
     }
 };
 
+TEST_F(TerminalText, AStateHasTheColourOfItsTone) {
+    for (const char* state : {"succeeded", "running"}) {
+        EXPECT_EQ(state_style(state), Style::green) << state;
+    }
+    for (const char* state : {"failed", "lost"}) {
+        EXPECT_EQ(state_style(state), Style::red) << state;
+    }
+    for (const char* state : {"cancelled", "restarting", "requeued", "held", "stopped"}) {
+        EXPECT_EQ(state_style(state), Style::yellow) << state;
+    }
+    for (const char* state : {"accepted", "queued", "starting", "waiting", "of_tomorrow", ""}) {
+        EXPECT_EQ(state_style(state), Style::cyan) << state;
+    }
+}
+
 TEST_F(TerminalText, WidthCountsColumnsNotBytes) {
     EXPECT_EQ(visible_width("abc"), 3U);
     EXPECT_EQ(visible_width("é█"), 2U);

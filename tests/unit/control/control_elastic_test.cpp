@@ -22,7 +22,7 @@ class ElasticTest : public ControlTest {
                                    recovery + more + "}"))
                 .value();
         request.body_sha256 = "body";
-        Result<Submitted> out = fail(Errc::internal, "not run");
+        SubmitResult<Submitted> out = fail(Errc::internal, "not run");
         auto run = [&]() -> Task<void> {
             SubmitRequest copy = request;
             Caller caller = ada_;

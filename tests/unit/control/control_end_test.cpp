@@ -356,7 +356,7 @@ TEST_F(ControlTest, IdempotencyKeysGiveTheSameJobAlsoAfterARestart) {
     const auto other = submit("key", "another body");
     ASSERT_FALSE(other.has_value());
     EXPECT_EQ(other.error().code, Errc::conflict);
-    EXPECT_TRUE(other.error().message.starts_with("reused"));
+    EXPECT_EQ(other.error().why, SubmitFailure::key_reused);
     shut_down();
     boot();
     EXPECT_EQ(submit("key", "body")->id, first->id);
@@ -396,17 +396,21 @@ TEST_F(ControlTest, RenderHashesPinWhatRuns) {
     SubmitRequest request;
     request.spec = spec;
     request.if_match = "something else";
-    Errc code = Errc::internal;
+    std::optional<SubmitError> why;
     auto run = [&]() -> Task<void> {
         SubmitRequest copy = request;
         const auto refused = co_await control_->submit(ada_, std::move(copy));
-        code = refused ? Errc::internal : refused.error().code;
+        if (!refused) {
+            why = refused.error();
+        }
         request.if_match = rendered["render_hash"].get<std::string>();
         const auto taken = co_await control_->submit(ada_, request);
         EXPECT_TRUE(taken.has_value());
     };
     wait(run());
-    EXPECT_EQ(code, Errc::conflict);
+    ASSERT_TRUE(why);
+    EXPECT_EQ(why->code, Errc::conflict);
+    EXPECT_EQ(why->why, SubmitFailure::render_changed);
 }
 
 TEST_F(ControlTest, RenderSaysWhatIsKnownOnlyOnceItRuns) {

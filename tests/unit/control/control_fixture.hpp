@@ -220,8 +220,8 @@ class ControlTest : public ::testing::Test {
         }
     }
 
-    Result<Submitted> submit(const std::string& key = "", const std::string& body = "body",
-                             const std::string& extra = "") {
+    SubmitResult<Submitted> submit(const std::string& key = "", const std::string& body = "body",
+                                   const std::string& extra = "") {
         const auto json = parse_json(
             R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2)" + extra +
             "}}");
@@ -229,7 +229,7 @@ class ControlTest : public ::testing::Test {
         request.spec = parse_spec(*json).value();
         request.idempotency_key = key;
         request.body_sha256 = body;
-        Result<Submitted> out = fail(Errc::internal, "not run");
+        SubmitResult<Submitted> out = fail(Errc::internal, "not run");
         auto run = [&]() -> Task<void> {
             SubmitRequest copy = request;
             Caller caller = ada_;

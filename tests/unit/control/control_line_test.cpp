@@ -12,7 +12,7 @@ using testing::SizeIs;
 
 class ControlLineTest : public ControlTest {
   protected:
-    Result<Submitted> after(const std::string& ids) {
+    SubmitResult<Submitted> after(const std::string& ids) {
         return submit("", "body", R"(},"after":[)" + ids + R"(],"labels":{)");
     }
     static std::string quoted(const std::string& id) { return "\"" + id + "\""; }
@@ -156,8 +156,10 @@ TEST_F(ControlLineTest, ARepeatIsAnsweredAlsoWhereThereIsNoRoomForAnotherJob) {
     EXPECT_TRUE(again->repeated);
     const auto other = submit("key", "another body");
     ASSERT_FALSE(other);
-    EXPECT_THAT(other.error().message, HasSubstr("reused"));
-    EXPECT_EQ(submit("new").error().code, Errc::exhausted);
+    EXPECT_EQ(other.error().why, SubmitFailure::key_reused);
+    const auto more = submit("new");
+    EXPECT_EQ(more.error().code, Errc::exhausted);
+    EXPECT_EQ(more.error().why, SubmitFailure::user_quota);
 }
 
 // Its messages were numbered as those of the first jobs, which nobody was told of.
@@ -248,7 +250,7 @@ TEST_F(ControlLineTest, OnlyAJobThatTheCallerSeesCanBeWaitedFor) {
                                               "after":[)" +
                                           quoted(a) + "]}"))
                        .value();
-    Result<Submitted> out = Submitted{};
+    SubmitResult<Submitted> out = Submitted{};
     auto run = [&]() -> Task<void> {
         const Caller bob{"bob", false, true};
         SubmitRequest copy = request;
@@ -388,7 +390,7 @@ TEST_F(ControlLineTest, AFullDiskTakesNothingOfASweep) {
     SubmitRequest request;
     request.sweep = parse_sweep(json).value();
     request.spec = request.sweep->points.front().spec;
-    Result<Submitted> out = Submitted{};
+    SubmitResult<Submitted> out = Submitted{};
     auto run = [&]() -> Task<void> {
         SubmitRequest copy = request;
         out = co_await control_->submit(ada_, std::move(copy));

@@ -61,7 +61,7 @@ TEST_F(ControlPreflightTest, AloneItTakesNoSpares) {
     const auto json = parse_json(R"({"name":"t","framework":"command","command":["x"],)"
                                  R"("preflight":{"mode":"only"},)"
                                  R"("resources":{"nodes":2,"spares":1}})");
-    Result<Submitted> done = fail(Errc::internal, "not run");
+    SubmitResult<Submitted> done = fail(Errc::internal, "not run");
     auto run = [&]() -> Task<void> {
         SubmitRequest request;
         request.spec = parse_spec(*json).value();  // of one that is stored already

@@ -17,7 +17,7 @@ class ProtocolTest : public ControlTest {
         SubmitRequest request;
         request.spec = parse_spec(*json).value();
         request.body_sha256 = "body";
-        Result<Submitted> out = fail(Errc::internal, "not run");
+        SubmitResult<Submitted> out = fail(Errc::internal, "not run");
         auto run = [&]() -> Task<void> {
             SubmitRequest copy = request;
             Caller caller = ada_;

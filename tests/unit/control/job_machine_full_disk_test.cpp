@@ -59,7 +59,7 @@ TEST_F(JobMachineTest, WhatIsFoundOnceBeginsTheNextDraftUntilItIsStored) {
     {
         Draft draft = machine_->draft(at_);
         event::FaultSeen fault;
-        fault.cause_class = to_string(CauseClass::node_lost);
+        fault.cause_class = CauseClass::node_lost;
         draft.lose(1, fault);
         draft.warn("slow");
         draft.found_once(0);

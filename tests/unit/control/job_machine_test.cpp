@@ -92,7 +92,7 @@ TEST_F(JobMachineTest, WhatWasKnownOfAnAttemptGoesWithIt) {
     event::FaultSeen fault;
     fault.attempt = 1;
     fault.generation = 1;
-    fault.cause_class = to_string(CauseClass::preempted);
+    fault.cause_class = CauseClass::preempted;
     ASSERT_TRUE(draft.add(fault));
     machine_->stored(draft, at_);
     Draft end = machine_->draft(at_);

@@ -98,12 +98,12 @@ TEST(NotifySettings, WhatCannotBeSentIsRefusedByItsPlace) {
 // The whole way: from a submission to what is in the store with the events.
 class NotifyControlTest : public ControlTest {
   protected:
-    Result<Submitted> submit_with(const Json& targets) {
+    SubmitResult<Submitted> submit_with(const Json& targets) {
         Json json = *parse_json(R"({"name":"t","framework":"command","command":["x"]})");
         json["notify"] = targets;
         SubmitRequest request;
         request.spec = parse_spec(json).value();
-        Result<Submitted> out = fail(Errc::internal, "not run");
+        SubmitResult<Submitted> out = fail(Errc::internal, "not run");
         auto run = [&]() -> Task<void> {
             SubmitRequest copy = request;
             Caller caller = ada_;

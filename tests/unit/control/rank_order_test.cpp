@@ -14,15 +14,17 @@ using ::testing::IsEmpty;
 TEST(RankOrder, AKeyIsAWordWithOrWithoutAMinus) {
     RanksQuery query;
     EXPECT_TRUE(query.sort_by("-busy_seconds"));
-    EXPECT_EQ(query.key, RankKey::busy_seconds);
+    EXPECT_EQ(query.key.name, "busy_seconds");
+    EXPECT_EQ(query.key.kind, RankKeyKind::metric);
+    EXPECT_EQ(query.key.metric, telemetry::CoreMetric::busy_seconds);
     EXPECT_TRUE(query.descending);
     EXPECT_FALSE(query.sort_by("-"));
     EXPECT_FALSE(query.sort_by("busy"));
     EXPECT_FALSE(query.sort_by("--loss"));
-    EXPECT_EQ(query.key, RankKey::busy_seconds) << "a refused one changes nothing";
-    for (const std::string_view key : kRankKeys) {
-        EXPECT_TRUE(query.sort_by(key));
-        EXPECT_EQ(kRankKeys[static_cast<std::size_t>(query.key)], key);
+    EXPECT_EQ(query.key.name, "busy_seconds") << "a refused one changes nothing";
+    for (const RankKey& key : kRankKeys) {
+        EXPECT_TRUE(query.sort_by(key.name));
+        EXPECT_EQ(query.key.name, key.name);
         EXPECT_FALSE(query.descending);
     }
 }

@@ -81,7 +81,7 @@ TEST_F(AuditLogTest, AChangeIsALineThatSaysWhoFromWhereWhatAndHowItEnded) {
 // Two hundred wrong tokens left no trace.
 TEST_F(AuditLogTest, WrongTokensAreCountedAllAndWrittenSome) {
     start_audited();
-    constexpr int kTried = AuditLog::kRefusalsAtOnce + 30;
+    constexpr int kTried = limits::kAuditRefusalsAtOnce + 30;
     for (int i = 0; i < kTried; ++i) {
         EXPECT_EQ(status_in(get("/private", "Authorization: Bearer wrong\r\n")), 401);
     }
@@ -89,7 +89,7 @@ TEST_F(AuditLogTest, WrongTokensAreCountedAllAndWrittenSome) {
     clock_.advance(1s);
     EXPECT_EQ(status_in(change("wrong")), 401);
     const auto all = lines();
-    ASSERT_EQ(all.size(), static_cast<std::size_t>(AuditLog::kRefusalsAtOnce) + 1);
+    ASSERT_EQ(all.size(), static_cast<std::size_t>(limits::kAuditRefusalsAtOnce) + 1);
     EXPECT_EQ(all.front()["refused"], "token");
     EXPECT_EQ(all.front()["remote"], "127.0.0.1");
     EXPECT_EQ(all.front()["path"], "/private");

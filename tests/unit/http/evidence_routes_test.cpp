@@ -25,8 +25,7 @@ class EvidenceRoutesTest : public testing::Test {
     explicit EvidenceRoutesTest(std::chrono::milliseconds read_patience = 60s)
         : context_{io_, control_, metrics_, tokens_} {
         context_.read_patience = read_patience;
-        add_evidence_routes(router_, context_);
-        add_view_routes(router_, context_);
+        add_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
                                                Surface::all, &io_);
         control_.evidence_at = {folder_.path().string(), {"evidence"}};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "daemon/control/base/control.hpp"
+#include "daemon/control/base/query_error.hpp"
 
 #include <map>
 #include <string>
@@ -33,11 +34,11 @@ class FakeControl final : public Control {
     template <class T>
     using Answer = Task<Result<T>>;
 
-    Answer<Submitted> submit(Caller caller, SubmitRequest request) override {
+    Task<SubmitResult<Submitted>> submit(Caller caller, SubmitRequest request) override {
         callers.push_back(caller);
         submissions.push_back(request);
         if (submit_error) {
-            co_return fail(*submit_error);
+            co_return refuse(*submit_error);
         }
         Submitted done;
         done.id = kJob;
@@ -67,7 +68,7 @@ class FakeControl final : public Control {
         callers.push_back(caller);
         queries.push_back(query);
         if (query.cursor == "bad") {
-            co_return fail(Errc::invalid, "cursor: not one of this service");
+            co_return fail(query_error("cursor", "not one of this service"));
         }
         co_return std::string{R"({"items":[]})"};
     }
@@ -112,7 +113,7 @@ class FakeControl final : public Control {
     Answer<std::string> samples(Caller, std::string id, SamplesQuery query) override {
         samples_queries.push_back(query);
         if (query.cursor == "bad") {
-            co_return fail(Errc::invalid, "cursor: not one of this service");
+            co_return fail(query_error("cursor", "not one of this service"));
         }
         co_return text(id);
     }
@@ -240,7 +241,8 @@ class FakeControl final : public Control {
     std::function<void()> during_replay;
     std::map<int, Sink> sinks;
     std::shared_ptr<const std::string> job = std::make_shared<const std::string>(R"({"id":"y"})");
-    std::optional<Error> submit_error, place_error, ready_error;
+    std::optional<SubmitError> submit_error;
+    std::optional<Error> place_error, ready_error;
     std::string script_text;  // "" = the scheduler uses none
     LogPlace place;
     bool repeated = false;

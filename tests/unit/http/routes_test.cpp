@@ -171,13 +171,15 @@ TEST_F(RoutesTest, SubmitTellsARepeat) {
 }
 
 TEST_F(RoutesTest, SubmitRefusalsHaveTheirStatus) {
-    const std::vector<std::pair<Error, int>> table{
+    const std::vector<std::pair<SubmitError, int>> table{
         {Error{Errc::invalid, "x", {{"/resources/nodes", "too many"}}}, 400},
-        {Error{Errc::conflict, "in flight"}, 409},
-        {Error{Errc::conflict, "reused: the key had another body"}, 422},
-        {Error{Errc::conflict, "render: changed"}, 412},
+        {{SubmitFailure::key_in_flight, Errc::conflict, "being stored"}, 409},
+        {{SubmitFailure::key_reused, Errc::conflict, "the key had another body"}, 422},
+        {{SubmitFailure::render_changed, Errc::conflict, "changed"}, 412},
         {Error{Errc::exhausted, "disk full"}, 507},
-        {Error{Errc::exhausted, "limit: 20000 jobs"}, 503},
+        {{SubmitFailure::too_many_jobs, Errc::exhausted, "20000 jobs"}, 503},
+        {Error{Errc::conflict, "reused: words do not matter"}, 409},
+        {Error{Errc::exhausted, "limit: words do not matter"}, 507},
         {Error{Errc::unavailable, "stopping"}, 503}};
     for (const auto& [error, status] : table) {
         control_.submit_error = error;
@@ -273,11 +275,11 @@ TEST_F(RoutesTest, RanksAreSortedAndPagedAsAsked) {
     EXPECT_EQ(get(of_job("/ranks?sort=-loss&offset=20&limit=10")).status, 200);
     EXPECT_EQ(get(of_job("/ranks")).status, 200);
     ASSERT_EQ(control_.ranks_queries.size(), 2U);
-    EXPECT_EQ(control_.ranks_queries[0].key, RankKey::loss);
+    EXPECT_EQ(control_.ranks_queries[0].key.name, "loss");
     EXPECT_TRUE(control_.ranks_queries[0].descending);
     EXPECT_EQ(control_.ranks_queries[0].offset, 20U);
     EXPECT_EQ(control_.ranks_queries[0].limit, 10U);
-    EXPECT_EQ(control_.ranks_queries[1].key, RankKey::rank);
+    EXPECT_EQ(control_.ranks_queries[1].key.name, "rank");
     EXPECT_FALSE(control_.ranks_queries[1].descending);
     const auto bad = get(of_job("/ranks?sort=colour&offset=-1&limit=0"));
     EXPECT_EQ(bad.status, 400);

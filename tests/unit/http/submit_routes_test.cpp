@@ -13,7 +13,7 @@ namespace {
 class SubmitRoutesTest : public testing::Test {
   protected:
     SubmitRoutesTest() : context_{io_, control_, metrics_, tokens_} {
-        add_job_routes(router_, context_);
+        add_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
                                                Surface::all, &io_);
     }
@@ -40,7 +40,8 @@ class SubmitRoutesTest : public testing::Test {
 };
 
 TEST_F(SubmitRoutesTest, TooManyOfOneUserIs429WithWhenToTryAgain) {
-    Error full{Errc::exhausted, "limit: a user may submit 60 jobs a minute"};
+    SubmitError full{SubmitFailure::user_quota, Errc::exhausted,
+                     "limit: a user may submit 60 jobs a minute"};
     full.retry_after_s = 17;
     control_.submit_error = full;
     const auto response = post("/v1/jobs", R"({"name":"a","framework":"command","command":["x"]})");

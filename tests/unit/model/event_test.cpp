@@ -16,7 +16,7 @@ std::vector<EventData> samples() {
     cause.signal = 9;
     cause.log_tail = "tail\n";
     event::RankExited exited{1, 2, 3, "n", -1, 9, true, true, 12345, "tail"};
-    event::FaultSeen fault{1, 2, 3, "n", "hang", "why", 99, 4};
+    event::FaultSeen fault{1, 2, 3, "n", CauseClass::hang, "why", 99, 4};
     return {event::Submitted{"ada", *parse_json(R"({"name":"x"})"), {"w"}},
             event::AttemptCreated{1, "hash", "/dir"},
             event::AttemptPlaced{1, "local-1"},
@@ -93,6 +93,12 @@ TEST(Events, WhatAnOlderVersionWroteIsRead) {
                               "cause_class":"hang","message":"m","at":5})");
     ASSERT_TRUE(fault.has_value()) << fault.error().message;
     EXPECT_EQ(std::get<event::FaultSeen>(*fault).slot, -1);
+    EXPECT_EQ(std::get<event::FaultSeen>(*fault).cause_class, CauseClass::hang);
+    const auto unknown =
+        decode_event_data(EventKind::fault, R"({"attempt":1,"generation":1,"rank":-1,"node":"n",
+                              "cause_class":"of_tomorrow","message":"m","at":5})");
+    ASSERT_TRUE(unknown.has_value()) << unknown.error().message;
+    EXPECT_EQ(std::get<event::FaultSeen>(*unknown).cause_class, CauseClass::internal);
     Json ended = *parse_json(encode_event_data(event::GenerationEnded{1, 2, {}, -1}));
     EXPECT_FALSE(ended.contains("step"));
     const auto again = decode_event_data(EventKind::generation_ended, dump_json(ended));

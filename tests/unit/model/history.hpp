@@ -116,7 +116,7 @@ class History {
         out.generation = generation_number();
         out.slot = slot;
         out.node = slot < 0 ? "" : "n" + std::to_string(slot);
-        out.cause_class = to_string(kind);
+        out.cause_class = kind;
         out.message = "it failed";
         out.at = now;
         return out;

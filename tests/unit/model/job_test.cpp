@@ -37,7 +37,7 @@ EventData fitting(EventKind kind) {
         case EventKind::fault: {
             event::FaultSeen out;
             out.attempt = out.generation = 1;
-            out.cause_class = "hang";
+            out.cause_class = CauseClass::hang;
             return out;
         }
         case EventKind::checkpoint_saved:
@@ -522,7 +522,7 @@ TEST(JobLife, NodesThatNeverCallInAreNamed) {
     const Action action = due(h.job, h.job.attempt()->placed_at + patience);
     ASSERT_TRUE(action.fault.has_value());
     EXPECT_EQ(action.fault->message, "1 of 2 nodes called in within 300 s; missing: node 1");
-    EXPECT_EQ(action.fault->cause_class, "rendezvous_timeout");
+    EXPECT_EQ(action.fault->cause_class, CauseClass::rendezvous_timeout);
 }
 
 TEST(JobLife, AFaultBeforeAnyGenerationEndsTheAttempt) {
@@ -530,7 +530,7 @@ TEST(JobLife, AFaultBeforeAnyGenerationEndsTheAttempt) {
     h.attempt();
     event::FaultSeen fault;
     fault.attempt = 1;
-    fault.cause_class = "scheduler";
+    fault.cause_class = CauseClass::scheduler;
     fault.message = "no such partition";
     h.must(fault);
     EXPECT_EQ(due(h.job, h.now).kind, ActionKind::stop);

@@ -118,11 +118,11 @@ TEST(PreflightGpus, ABadGpuIsTheGpusFault) {
     for (const char* check : {"gpu", "gpu_memory", "gpu_recovery", "nvlink"}) {
         PreflightFinding finding;
         finding.check = check;
-        EXPECT_EQ(preflight_cause(finding, false), "gpu_fault") << check;
+        EXPECT_EQ(preflight_cause(finding, false), CauseClass::gpu_fault) << check;
     }
     PreflightFinding finding;
     finding.check = "nic";
-    EXPECT_EQ(preflight_cause(finding, true), "node_lost");
+    EXPECT_EQ(preflight_cause(finding, true), CauseClass::node_lost);
 }
 
 TEST(PreflightGpus, WhatIsNotLookedAtIsSaidToWhoAsksAboutTheNodes) {

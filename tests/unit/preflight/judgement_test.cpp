@@ -221,12 +221,12 @@ TEST(PreflightJudgement, NamesANodeThatIsSlowInTheTest) {
 TEST(PreflightJudgement, BlamesTheUserOnlyForWhatEveryNodeHas) {
     PreflightFinding finding;
     finding.check = kPathWorking;
-    EXPECT_EQ(preflight_cause(finding, true), "user_error");
-    EXPECT_EQ(preflight_cause(finding, false), "node_lost");
+    EXPECT_EQ(preflight_cause(finding, true), CauseClass::user_error);
+    EXPECT_EQ(preflight_cause(finding, false), CauseClass::node_lost);
     finding.check = "gpu";
-    EXPECT_EQ(preflight_cause(finding, true), "gpu_fault");
+    EXPECT_EQ(preflight_cause(finding, true), CauseClass::gpu_fault);
     finding.check = "ports";
-    EXPECT_EQ(preflight_cause(finding, true), "node_lost");
+    EXPECT_EQ(preflight_cause(finding, true), CauseClass::node_lost);
 }
 
 // A file server that is away for a minute ended the job for good.
@@ -238,13 +238,13 @@ TEST(PreflightJudgement, AFolderThatDoesNotAnswerIsNobodysMistake) {
     const auto silent = check_node({1, "n1", facts}, spec_of(1));
     ASSERT_EQ(silent.size(), 1U);
     EXPECT_TRUE(silent[0].fails);
-    EXPECT_EQ(preflight_cause(silent[0], true), "node_lost");
+    EXPECT_EQ(preflight_cause(silent[0], true), CauseClass::node_lost);
     path.answered = true;
     path.error = ENOENT;
     facts.paths = {path};
     const auto absent = check_node({1, "n1", facts}, spec_of(1));
     ASSERT_EQ(absent.size(), 1U);
-    EXPECT_EQ(preflight_cause(absent[0], true), "user_error");
+    EXPECT_EQ(preflight_cause(absent[0], true), CauseClass::user_error);
 }
 
 TEST(PreflightJudgement, FactsTravelWhole) {

@@ -96,7 +96,7 @@ TEST(PairTest, TheWordsNameTimesAndPartners) {
             "n1: the test in pairs: 9000 ms with n0, then 9000 ms with n[23]; expected with "
             "one of two partners a good end within 2 × the median of the nodes "
             "\\(1003 and [0-9]+ ms\\)"));
-    EXPECT_EQ(preflight_cause(found[0], false), "node_lost");
+    EXPECT_EQ(preflight_cause(found[0], false), CauseClass::node_lost);
 }
 
 TEST(PairTest, OfTwoNodesNobodyKnowsWhichItIs) {

@@ -200,6 +200,33 @@ TEST_F(ExpositionTest, TheBudgetCutsFurtherSeriesFirstThenTheHighestRanksAndCoun
     EXPECT_EQ(count(parsed, "lockstep_job_loss"), 3) << "aggregates are never cut";
 }
 
+TEST_F(ExpositionTest, ARankHasAsManySeriesAsTheBudgetCounts) {
+    Batch batch;
+    batch.seq = 2;
+    batch.node_rank = 0;
+    batch.add_row(0, 12, 4001);
+    for (const RankMetric& row : kRankMetrics) {
+        batch.set(row.name, 1);
+    }
+    series_.ingest(batch, 1, kScrapedAt - 2);
+    const std::string text = render();
+    const Parsed parsed = parse(text);
+    const auto of_rank = std::count_if(parsed.values.begin(), parsed.values.end(), [](auto& one) {
+        return one.first.starts_with("lockstep_rank_") &&
+               one.first.find(R"(,rank="0")") != std::string::npos;
+    });
+    EXPECT_EQ(of_rank, static_cast<std::ptrdiff_t>(kRankCoreSeries + kRankFullSeries));
+    for (const RankMetric& row : kRankMetrics) {
+        if (row.shown != Shown::nowhere) {
+            const bool total = row.aggregate == Aggregate::total;
+            const std::string name = std::string{row.family} + (total ? "_total" : "");
+            EXPECT_EQ(parsed.types.at(name), total ? "counter" : "gauge");
+            EXPECT_EQ(parsed.values.at(name + R"({job_id="ls-1",rank="0"})"),
+                      row.metric == CoreMetric::samples ? "65" : "1");
+        }
+    }
+}
+
 TEST_F(ExpositionTest, HasTheNamesAndValuesOfTheCatalogue) {
     const Parsed parsed = parse(render());
     const auto expect = [&](const std::string& series, const std::string& value) {
@@ -286,7 +313,7 @@ TEST_F(ExpositionTest, AQueueOfThousandsIsCutAndTheCutIsCounted) {
     const JobMetricsView running = jobs_[0];
     jobs_.clear();
     std::vector<std::string> ids;
-    for (std::size_t i = 0; i < kSilentJobsShown + 10; ++i) {
+    for (std::size_t i = 0; i < limits::kSilentJobsShown + 10; ++i) {
         ids.push_back("ls-q" + std::to_string(i));
     }
     for (const auto& id : ids) {
@@ -300,8 +327,8 @@ TEST_F(ExpositionTest, AQueueOfThousandsIsCutAndTheCutIsCounted) {
     const auto shown = [&](const std::string& id) {
         return parsed.values.count("lockstep_job_ranks_expected{job_id=\"" + id + "\"}") != 0;
     };
-    EXPECT_TRUE(shown(ids[kSilentJobsShown - 1]));
-    EXPECT_FALSE(shown(ids[kSilentJobsShown]));
+    EXPECT_TRUE(shown(ids[limits::kSilentJobsShown - 1]));
+    EXPECT_FALSE(shown(ids[limits::kSilentJobsShown]));
     EXPECT_TRUE(shown("ls-1")) << "who reports is always there";
     const auto of_one = std::count_if(parsed.values.begin(), parsed.values.end(), [&](auto& v) {
         return v.first.find("job_id=\"ls-q7\"") != std::string::npos;

@@ -200,7 +200,7 @@ TEST(GpuHistory, OfALargeJobEveryNodeHasItsTurn) {
         series.ingest(gpu_rows_of(name(node), gpu_look(1, kPerNode, 0.5), 1, -1), 1, 1);
     }
     const double interval = static_cast<double>(kNodes * kPerNode * gpu_history_metrics().size()) /
-                            kGpuSamplesPerSecond;
+                            limits::kGpuSamplesPerSecond;
     std::vector<int> taken(kNodes);
     std::size_t most = 0;
     constexpr int kSeconds = 200;
@@ -215,7 +215,7 @@ TEST(GpuHistory, OfALargeJobEveryNodeHasItsTurn) {
         most = second == 0 ? 0 : std::max(most, now);  // the first look of each is one to keep
     }
     EXPECT_LE(static_cast<double>(most * kPerNode * gpu_history_metrics().size()),
-              1.1 * kGpuSamplesPerSecond);
+              1.1 * limits::kGpuSamplesPerSecond);
     const auto [few, many] = std::minmax_element(taken.begin(), taken.end());
     EXPECT_GE(*few, static_cast<int>(kSeconds / interval) - 1);
     EXPECT_LE(*many, static_cast<int>(kSeconds / interval) + 2);

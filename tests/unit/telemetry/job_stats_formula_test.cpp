@@ -94,7 +94,7 @@ class RandomRun {
         job.ingest(batch, 1, now);
         if (!is_absent(said.loss) || !is_absent(said.step_seconds)) {
             one.reports.push_back(said);
-            if (one.reports.size() > kRecentSteps) {
+            if (one.reports.size() > limits::kRecentSteps) {
                 one.reports.pop_front();
             }
         }

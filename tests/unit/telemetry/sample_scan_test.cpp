@@ -138,7 +138,7 @@ class SampleScan : public testing::Test {
         }
         return out;
     }
-    static SampleAsk question(std::size_t limit = kSamplesPage) {
+    static SampleAsk question(std::size_t limit = limits::kSamplesPage) {
         SampleAsk ask;
         ask.metric = "loss";
         ask.entities = {0, 1, 64, 130};

@@ -96,10 +96,10 @@ TEST(JobSeries, TimeInCheckpointsStaysFiniteWhateverARankSays) {
 
 TEST(JobSeries, KeepsTheNewestGenerationsWhateverNumbersAgentsSay) {
     JobSeries job{1};
-    for (std::uint32_t i = 1; i <= kGenerationsKept + 10; ++i) {
+    for (std::uint32_t i = 1; i <= limits::kGenerationsKept + 10; ++i) {
         job.ingest(batch(i, 0, 0, 1, 1, i), 1, 0);
     }
-    ASSERT_EQ(job.generations().size(), kGenerationsKept);
+    ASSERT_EQ(job.generations().size(), limits::kGenerationsKept);
     EXPECT_EQ(job.generations().front().generation, 11);
     EXPECT_EQ(job.generations().back().last_step, 1);
 }
@@ -245,8 +245,8 @@ TEST(JobSeries, ALargeJobKeepsCoarserRowsInsteadOfMoreMemory) {
         }
         job.ingest(one, 1, 0);
     }
-    EXPECT_LT(job.bytes(), 2 * kJobSeriesBytes);
-    EXPECT_GE(job.rank(1999).rows(), kRowsMin / 2);
+    EXPECT_LT(job.bytes(), 2 * limits::kJobSeriesBytes);
+    EXPECT_GE(job.rank(1999).rows(), limits::kRowsMin / 2);
     EXPECT_EQ(job.rank(1999).step(job.rank(1999).rows() - 1), 599);
 }
 

@@ -206,11 +206,11 @@ TEST(ShardText, IsReadOrRefusedInWords) {
 }
 
 TEST(ShardCount, FollowsTheSizeThatWasAskedFor) {
-    EXPECT_EQ(shards_of(1, 0, kSeriesPerJob), 1U);
-    EXPECT_EQ(shards_of(1024, 1024, kSeriesPerJob), 2U);
+    EXPECT_EQ(shards_of(1, 0, limits::kSeriesPerJob), 1U);
+    EXPECT_EQ(shards_of(1024, 1024, limits::kSeriesPerJob), 2U);
     // 10,000 ranks with a GPU each: 90,000 series of ranks, 200,000 of GPUs.
-    EXPECT_EQ(shards_of(10'000, 10'000, kSeriesPerJob), 6U);
-    EXPECT_EQ(shards_of(100'000, 0, kSeriesPerJob), 6U) << "the budget cuts what is more";
+    EXPECT_EQ(shards_of(10'000, 10'000, limits::kSeriesPerJob), 6U);
+    EXPECT_EQ(shards_of(100'000, 0, limits::kSeriesPerJob), 6U) << "the budget cuts what is more";
     EXPECT_EQ(shards_of(100'000, 0, 0), 1U);
 }
 
