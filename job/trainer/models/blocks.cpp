@@ -50,8 +50,8 @@ Layer dense_layer(const std::string& name, std::int64_t in, std::int64_t out, bo
     layer.parameters = {{name + ".kernel", {out, in}, Start::glorot}, {name + ".bias", {out}}};
     layer.forward = [relu](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
                            const Pass&) {
-        const at::Tensor y = dense(x, p[0], p[1]);
-        return relu ? at::relu(y) : y;
+        at::Tensor y = dense(x, p[0], p[1]);
+        return relu ? y.relu_() : y;
     };
     return layer;
 }
