@@ -96,6 +96,7 @@ class TrainingRun {
     void print(const StepResult& result);
     Status save(bool due);
     void begin_writing();
+    void wait_copied();
     Status take_written(bool wait);
     CheckpointHead checkpoint_head() const;
     Status export_weights();

@@ -14,6 +14,7 @@
 
 namespace lockstep {
 
+// Without what takes time to copy and never changes.
 CheckpointHead TrainingRun::checkpoint_head() const {
     CheckpointHead out;
     out.step = step_;
@@ -22,9 +23,6 @@ CheckpointHead TrainingRun::checkpoint_head() const {
     out.ranks = world_.size();
     out.batch_size = config_.find_batch_size ? batch_size_ : 0;
     out.loss_scale = strategy_->scaler().state();
-    out.config_hash = hash_;
-    out.config = fields_;
-    out.layout = snapshot_.layout;
     return out;
 }
 
@@ -43,8 +41,9 @@ Status TrainingRun::take_written(bool wait) {
     return {};
 }
 
-// The training waits for a copy of the state, and for the checkpoint before if it is not written
-// yet; what is left of a checkpoint is done beside it.
+// The training waits for a copy of what the next forward pass changes, and for the checkpoint
+// before if it is not written yet; what is left of a checkpoint is done beside it. The next
+// optimizer's step waits for the copy of the rest, if it is not there by then.
 Status TrainingRun::save(bool due) {
     const bool waits = due && !options_.checkpoint_directory.empty() && saved_step_ != step_ &&
                        (is_root() || !strategy_->root_has_all());
@@ -73,20 +72,34 @@ Status TrainingRun::save(bool due) {
     return {};
 }
 
+void TrainingRun::wait_copied() {
+    const auto start = Clock::now();
+    writer_.wait_copied();
+    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+    if (checkpoint_seconds_ > 0.0) {
+        checkpoint_seconds_ += waited;
+        end_.stall_seconds += waited;
+    }
+}
+
 void TrainingRun::begin_writing() {
     if (snapshot_.index < 0) {
         return;
     }
     writing_step_ = step_;
     const PartSet set{step_, start_, snapshot_.count};
-    writer_.begin([this, set, head = checkpoint_head()]() -> Result<std::string> {
+    const auto write = [this, set, head = checkpoint_head()]() mutable -> Result<std::string> {
+        head.config_hash = hash_;
+        head.config = fields_;
+        head.layout = snapshot_.layout;
         const Result<std::filesystem::path> path =
             snapshot_.index == 0
                 ? write_checkpoint(options_.checkpoint_directory, head, snapshot_.sizes,
                                    snapshot_.part, set, give_up_)
                 : write_part(options_.checkpoint_directory, set, snapshot_.index, snapshot_.part);
         return path ? Result<std::string>{path->string()} : fail(path.error());
-    });
+    };
+    writer_.begin([this] { snapshot_.copy(); }, write);
 }
 
 // Beside the checkpoints, under one name: the newest is the one that counts.

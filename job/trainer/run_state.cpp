@@ -180,6 +180,7 @@ Status TrainingRun::prepare() {
     if (strategy_->serves()) {
         return {};
     }
+    strategy_->before_update([this] { wait_copied(); });
     const Shard shard = strategy_->shard();
     sampler_ = {data_.train.count, shard.index, shard.count, config_.shuffle,
                 static_cast<std::uint64_t>(config_.seed)};

@@ -145,7 +145,7 @@ void write_model(const Checkpoint& state, Model& model, Optimizer& optimizer) {
     optimizer.set_steps(state.step - state.loss_scale.skipped);
 }
 
-void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+void show_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
                 std::span<const float> values) {
     if (part.slices.size() <= number) {
         part.slices.resize(number + 1);
@@ -153,16 +153,22 @@ void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::
     CheckpointSlice& slice = part.slices[number];
     slice.section = section;
     slice.offset = offset;
-    slice.values.assign(values.begin(), values.end());
+    slice.source = values;
 }
 
-void copy_model(Model& model, Optimizer& optimizer, Snapshot& out) {
+void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+                std::span<const float> values) {
+    show_slice(part, number, section, offset, {});
+    part.slices[number].values.assign(values.begin(), values.end());
+}
+
+void show_model(Model& model, Optimizer& optimizer, Snapshot& out) {
     const std::span<const float> values = model.parameters().values();
     out.index = 0;
     out.sizes = {values.size(), model.buffers().size(), optimizer.state().size()};
-    copy_slice(out.part, 0, Section::parameters, 0, values);
+    show_slice(out.part, 0, Section::parameters, 0, values);
     copy_slice(out.part, 1, Section::buffers, 0, model.buffers());
-    copy_slice(out.part, 2, Section::optimizer, 0, optimizer.state());
+    show_slice(out.part, 2, Section::optimizer, 0, optimizer.state());
     if (out.layout.empty()) {
         out.layout = model.parameters().layout().json();
     }

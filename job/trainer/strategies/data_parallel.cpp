@@ -47,6 +47,7 @@ class DataParallel final : public Strategy {
             return reduced;
         }
         const auto received = Clock::now();
+        will_update();
         const std::span<const float> gradients = parameters.gradients();
         const Status applied =
             apply_gradients(config_, parameters.values(), gradients,
@@ -75,7 +76,7 @@ class DataParallel final : public Strategy {
     }
     bool root_has_all() const override { return true; }
     Status snapshot(const PartSet&, Snapshot& out) override {
-        copy_model(*model_, optimizer_, out);
+        show_model(*model_, optimizer_, out);
         return {};
     }
     Status distribute(Checkpoint& state) override {

@@ -163,7 +163,8 @@ class Replicated final : public Strategy {
     bool root_has_all() const override { return true; }
     Status snapshot(const PartSet&, Snapshot& out) override {
         show_first();
-        copy_model(first(), *optimizer_, out);
+        show_model(first(), *optimizer_, out);
+        out.copy();  // a step begins by giving the devices their parameters
         return {};
     }
     Status distribute(Checkpoint& state) override {
