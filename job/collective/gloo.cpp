@@ -15,6 +15,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <gloo/types.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -340,6 +341,35 @@ class GlooCommunicator final : public Communicator {
     ExchangeAllReduce exchange_;
 };
 
+// Gloo's thread has no lock while another thread sends or begins to receive, and asks epoll again,
+// which answers at once, until it gets it. If its wake-up has pushed that other thread off its
+// core, it asks until the scheduler's next tick: 4 ms, where a message takes 0.1. As SCHED_BATCH it
+// pushes nobody off a core when it wakes. A thread begins with the policy of the one that makes it.
+class NewThreadsWait {
+  public:
+    NewThreadsWait() : was_(::sched_getscheduler(0)) {
+        if (was_ == SCHED_OTHER) {
+            set(SCHED_BATCH);
+        }
+    }
+    ~NewThreadsWait() {
+        if (was_ == SCHED_OTHER) {
+            set(SCHED_OTHER);
+        }
+    }
+    NewThreadsWait(const NewThreadsWait&) = delete;
+    NewThreadsWait& operator=(const NewThreadsWait&) = delete;
+
+  private:
+    // Best effort: Linux lets every thread go between these two.
+    static void set(int policy) {
+        const sched_param none{};
+        static_cast<void>(::sched_setscheduler(0, policy, &none));
+    }
+
+    int was_;
+};
+
 // Gloo writes without MSG_NOSIGNAL: the first write after a peer has left would kill this process
 // before the failure could be reported. A handler of the program's own is left alone.
 void outlive_lost_peers() {
@@ -392,8 +422,10 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
     const Status made = guarded("gloo: connect", [&] {
         gloo::transport::tcp::attr attributes;
         attributes.hostname = options.address.empty() ? "127.0.0.1" : options.address;
-        std::shared_ptr<gloo::transport::Device> device =
-            gloo::transport::tcp::CreateDevice(attributes);
+        std::shared_ptr<gloo::transport::Device> device = [&] {
+            const NewThreadsWait quiet;
+            return gloo::transport::tcp::CreateDevice(attributes);
+        }();
         auto context = std::make_shared<WatchedGloo>(options.rank, options.size);
         context->setTimeout(options.connect_timeout);
         StoreAdapter adapter{store, options};

@@ -138,7 +138,8 @@ def bench_all_reduce(options, folder):
                                stderr=subprocess.DEVNULL, check=True, text=True).stdout.splitlines()
         theirs = {row["bytes"]: row["us"] for row in map(json.loads, lines)}
         for row in ours:
-            print(f"all_reduce of {row['bytes']} bytes, 2 ranks: {row['lockstep_us']:.0f} µs; raw gloo "
+            print(f"all_reduce of {row['bytes']} bytes, 2 ranks: {row['lockstep_us']:.0f} µs, over TCP "
+                  f"{row['tcp_us']:.0f} µs; raw gloo "
                   f"{row['gloo_us']:.0f} µs ({row['gloo_us'] / row['lockstep_us']:.2f} ×), torch's "
                   f"{theirs[row['bytes']]:.0f} µs ({theirs[row['bytes']] / row['lockstep_us']:.2f} ×), {python}",
                   flush=True)

@@ -3,6 +3,8 @@
 #include "job/collective/memory_key_store.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +12,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -76,6 +79,28 @@ TEST(Gloo, TheProgramsOwnHandlerForSigpipeStays) {
     ASSERT_EQ(std::raise(SIGPIPE), 0);
     EXPECT_EQ(raised, 1);
     std::signal(SIGPIPE, SIG_DFL);
+}
+
+// Threads of this process with SCHED_BATCH.
+std::size_t batch_threads() {
+    std::size_t out = 0;
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+        const auto id = static_cast<pid_t>(std::stol(task.path().filename().string()));
+        out += ::sched_getscheduler(id) == SCHED_BATCH ? 1 : 0;
+    }
+    return out;
+}
+
+// Beside busy processes a message took a tick of the scheduler, 4 ms: see gloo.cpp.
+TEST(Gloo, ItsThreadPushesNobodyOffACoreAndNobodyElseHasItsPolicy) {
+    ASSERT_EQ(batch_threads(), 0U);
+    as_ranks(2, [](Communicator& communicator) {
+        EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+        EXPECT_TRUE(communicator.barrier().has_value());
+        EXPECT_EQ(batch_threads(), 2U);
+        EXPECT_TRUE(communicator.barrier().has_value());
+    });
+    EXPECT_EQ(batch_threads(), 0U);
 }
 
 // So many ranks, over TCP or through the memory that they share.
