@@ -1,6 +1,8 @@
 #include "job/collective/gloo.hpp"
 
+#include "job/collective/alone.hpp"
 #include "job/collective/call.hpp"
+#include "job/collective/gloo_device.hpp"
 #include "job/collective/gloo_exchange.hpp"
 #include "job/collective/gloo_watch.hpp"
 #include "job/collective/reduction.hpp"
@@ -12,14 +14,10 @@
 #include <gloo/broadcast.h>
 #include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <gloo/types.h>
-#include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -341,72 +339,6 @@ class GlooCommunicator final : public Communicator {
     ExchangeAllReduce exchange_;
 };
 
-// Gloo's thread has no lock while another thread sends or begins to receive, and asks epoll again,
-// which answers at once, until it gets it. If its wake-up has pushed that other thread off its
-// core, it asks until the scheduler's next tick: 4 ms, where a message takes 0.1. As SCHED_BATCH it
-// pushes nobody off a core when it wakes. A thread begins with the policy of the one that makes it.
-class NewThreadsWait {
-  public:
-    NewThreadsWait() : was_(::sched_getscheduler(0)) {
-        if (was_ == SCHED_OTHER) {
-            set(SCHED_BATCH);
-        }
-    }
-    ~NewThreadsWait() {
-        if (was_ == SCHED_OTHER) {
-            set(SCHED_OTHER);
-        }
-    }
-    NewThreadsWait(const NewThreadsWait&) = delete;
-    NewThreadsWait& operator=(const NewThreadsWait&) = delete;
-
-  private:
-    // Best effort: Linux lets every thread go between these two.
-    static void set(int policy) {
-        const sched_param none{};
-        static_cast<void>(::sched_setscheduler(0, policy, &none));
-    }
-
-    int was_;
-};
-
-// Gloo writes without MSG_NOSIGNAL: the first write after a peer has left would kill this process
-// before the failure could be reported. A handler of the program's own is left alone.
-void outlive_lost_peers() {
-    struct sigaction current = {};
-    if (::sigaction(SIGPIPE, nullptr, &current) == 0 && (current.sa_flags & SA_SIGINFO) == 0 &&
-        current.sa_handler == SIG_DFL) {
-        ::signal(SIGPIPE, SIG_IGN);
-    }
-}
-
-// One rank: every operation is already done, or a copy. Gloo's connectFullMesh would wait for keys
-// that nobody needs.
-class AloneCommunicator final : public Communicator {
-  public:
-    std::int32_t rank() const override { return 0; }
-    std::int32_t size() const override { return 1; }
-    Device device() const override { return Device::cpu; }
-
-  private:
-    Status do_all_reduce(Buffer, ReduceOp, Stream) override { return {}; }
-    Status do_reduce(Buffer, std::int32_t, ReduceOp, Stream) override { return {}; }
-    Status do_broadcast(Buffer, std::int32_t, Stream) override { return {}; }
-    Status do_all_gather(ConstBuffer mine, Buffer all, Stream) override {
-        std::memmove(all.data, mine.data, mine.bytes());
-        return {};
-    }
-    Status do_reduce_scatter(ConstBuffer all, Buffer mine, ReduceOp, Stream) override {
-        std::memmove(mine.data, all.data, all.bytes());
-        return {};
-    }
-    // Refused before: a rank cannot send to itself.
-    Status do_send(ConstBuffer, std::int32_t, Stream) override { return {}; }
-    Status do_recv(Buffer, std::int32_t, Stream) override { return {}; }
-    Status do_barrier(Stream) override { return {}; }
-    void do_abort() override {}
-};
-
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyStore& store) {
@@ -415,17 +347,11 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
                                        std::to_string(options.size));
     }
     if (options.size == 1) {
-        return std::make_unique<AloneCommunicator>();
+        return make_alone();
     }
-    outlive_lost_peers();
     std::unique_ptr<Communicator> out;
     const Status made = guarded("gloo: connect", [&] {
-        gloo::transport::tcp::attr attributes;
-        attributes.hostname = options.address.empty() ? "127.0.0.1" : options.address;
-        std::shared_ptr<gloo::transport::Device> device = [&] {
-            const NewThreadsWait quiet;
-            return gloo::transport::tcp::CreateDevice(attributes);
-        }();
+        std::shared_ptr<gloo::transport::Device> device = make_gloo_device(options.address);
         auto context = std::make_shared<WatchedGloo>(options.rank, options.size);
         context->setTimeout(options.connect_timeout);
         StoreAdapter adapter{store, options};

@@ -91,7 +91,7 @@ std::size_t batch_threads() {
     return out;
 }
 
-// Beside busy processes a message took a tick of the scheduler, 4 ms: see gloo.cpp.
+// Beside busy processes a message took a tick of the scheduler, 4 ms: see gloo_device.cpp.
 TEST(Gloo, ItsThreadPushesNobodyOffACoreAndNobodyElseHasItsPolicy) {
     ASSERT_EQ(batch_threads(), 0U);
     as_ranks(2, [](Communicator& communicator) {
