@@ -13,6 +13,18 @@
 #include <vector>
 
 namespace lockstep {
+namespace {
+
+Json columns_json(const Dataset& data) {
+    Json out = Json::array();
+    for (const TableColumn& column : data.columns) {
+        out.push_back(
+            {{"name", column.name}, {"mean", column.mean}, {"deviation", column.deviation}});
+    }
+    return out;
+}
+
+}  // namespace
 
 // Without what takes time to copy and never changes.
 CheckpointHead TrainingRun::checkpoint_head() const {
@@ -115,10 +127,14 @@ Status TrainingRun::export_weights() {
     const std::filesystem::path path = options_.checkpoint_directory / "model.safetensors";
     const std::vector<NamedTensor> tensors =
         named_state(model_layers(config_, shape_of(data_)), state.parameters, state.buffers);
-    Status written = write_file_atomic(
-        path, encode_safetensors(tensors, {{"format", "pt"},
-                                           {"model", std::string{to_string(config_.model)}},
-                                           {"step", std::to_string(step_)}}));
+    std::vector<std::pair<std::string, std::string>> about{
+        {"format", "pt"},
+        {"model", std::string{to_string(config_.model)}},
+        {"step", std::to_string(step_)}};
+    if (!data_.columns.empty()) {  // without them nobody could use the model elsewhere
+        about.emplace_back("columns", dump_json(columns_json(data_)));
+    }
+    Status written = write_file_atomic(path, encode_safetensors(tensors, about));
     if (!written) {
         return fail(std::move(written).error().in("export"));
     }

@@ -39,6 +39,7 @@ Json training_fields(const TrainConfig& config) {
                                      {"schedule", Json("constant")},
                                      {"warmup_steps", Json(0)},
                                      {"weights", Json("")},
+                                     {"loss", Json("cross_entropy")},
                                      {"find_batch_size", Json(false)}}) {
         if (fields.value(name, none) == none) {
             fields.erase(name);

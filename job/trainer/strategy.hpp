@@ -52,11 +52,17 @@ struct Shard {
     std::int32_t count = 1;
 };
 
+// Sums over the samples.
 struct Evaluation {
     double right = 0.0;  // answers that were the most likely one
-    double loss = 0.0;   // summed over the samples
+    double loss = 0.0;
     double answers = 0.0;
     double samples = 0.0;
+    // Of numbers, in deviations of their column: errors, and what is asked for.
+    double absolute = 0.0;
+    double squares = 0.0;
+    double targets = 0.0;
+    double target_squares = 0.0;
 };
 
 class Strategy {
@@ -155,9 +161,11 @@ class GradientPass {
 };
 
 // The share of `test` of one rank of the group, its answers counted, summed over the group.
-Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, Communicator& group);
+Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss loss,
+                                  Communicator& group);
 Status sum_evaluations(Evaluation& mine, Communicator& group);
-void count_answers(const at::Tensor& logits, const at::Tensor& targets, Evaluation& out);
+void count_answers(const at::Tensor& logits, const at::Tensor& targets, TrainLoss loss,
+                   Evaluation& out);
 
 // A model's state to and from a checkpoint.
 void read_model(Model& model, Optimizer& optimizer, Checkpoint& out);

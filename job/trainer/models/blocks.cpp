@@ -1,7 +1,16 @@
 #include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
 
+#include <cstdint>
+#include <functional>
+#include <numeric>
+
 namespace lockstep {
+
+std::int64_t floats_of(const ModelShape& shape) {
+    return std::accumulate(shape.sample.begin(), shape.sample.end(), std::int64_t{1},
+                           std::multiplies<>{});
+}
 
 Layer conv_layer(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t side,
                  std::int64_t stride, Padding padding, bool bias) {

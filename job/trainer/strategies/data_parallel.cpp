@@ -67,7 +67,7 @@ class DataParallel final : public Strategy {
     // them too).
     Result<Evaluation> evaluate(const SampleSet& test) override {
         const Status sent = all_.broadcast(std::as_writable_bytes(model_->buffers()), 0);
-        return sent ? evaluate_model(*model_, test, all_) : fail(sent.error());
+        return sent ? evaluate_model(*model_, test, config_.loss, all_) : fail(sent.error());
     }
 
     Status collect(Checkpoint& state) override {

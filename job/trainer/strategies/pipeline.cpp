@@ -215,7 +215,7 @@ Status Pipeline::forward(const Batch& batch, std::int64_t number, StepResult& re
                                              config_.accumulate * config_.micro_batches));
         if (last()) {
             const at::Tensor targets = tensor_of(batch.target, batch.size).narrow(0, begin, size);
-            micro.output = mean_loss(micro.output, targets);
+            micro.output = mean_loss(micro.output, targets, config_.loss);
             result.loss += micro.weight * micro.output.item<double>();
         } else {
             const at::Tensor value = micro.output.detach().contiguous();
@@ -318,7 +318,7 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
         }
         const at::Tensor y = model_->forward(x, Pass{}).contiguous();
         if (last()) {
-            count_answers(y, tensor_of(batch.target, batch.size), out);
+            count_answers(y, tensor_of(batch.target, batch.size), config_.loss, out);
         } else if (const Status sent = send_on(y); !sent) {
             return fail(sent.error());
         }
