@@ -1,9 +1,12 @@
 #include "job/collective/gloo.hpp"
 
+#include "job/collective/alone.hpp"
 #include "job/collective/call.hpp"
+#include "job/collective/gloo_device.hpp"
 #include "job/collective/gloo_exchange.hpp"
 #include "job/collective/gloo_watch.hpp"
 #include "job/collective/reduction.hpp"
+#include "job/collective/shared_sum.hpp"
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -11,15 +14,15 @@
 #include <gloo/broadcast.h>
 #include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <gloo/types.h>
-#include <signal.h>
 
-#include <csignal>
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,10 +31,10 @@
 namespace lockstep {
 namespace {
 
-// Carries an Error through Gloo's code, which knows only exceptions; caught in guarded().
-class StoreFailed final : public std::exception {
+// Carries an Error of our own through code that knows only exceptions; caught in guarded().
+class Failed final : public std::exception {
   public:
-    explicit StoreFailed(Error error) : error_(std::move(error)) {}
+    explicit Failed(Error error) : error_(std::move(error)) {}
     const char* what() const noexcept override { return error_.message.c_str(); }
     const Error& error() const { return error_; }
 
@@ -45,7 +48,7 @@ Status guarded(std::string_view what, Function&& function) {
     try {
         std::forward<Function>(function)();
         return {};
-    } catch (const StoreFailed& failed) {
+    } catch (const Failed& failed) {
         return fail(what.empty() ? failed.error() : failed.error().in(what));
     } catch (const std::exception& failed) {
         Error error{Errc::unavailable, failed.what()};
@@ -64,13 +67,13 @@ class StoreAdapter final : public gloo::rendezvous::Store {
     void set(const std::string& key, const std::vector<char>& data) override {
         const Status done = store_.set(prefix_ + key, {data.data(), data.size()});
         if (!done) {
-            throw StoreFailed{done.error()};
+            throw Failed{done.error()};
         }
     }
     std::vector<char> get(const std::string& key) override {
         const Result<std::string> value = store_.wait(prefix_ + key, timeout_);
         if (!value) {
-            throw StoreFailed{value.error()};
+            throw Failed{value.error()};
         }
         return {value->begin(), value->end()};
     }
@@ -80,7 +83,7 @@ class StoreAdapter final : public gloo::rendezvous::Store {
         for (const std::string& key : keys) {
             const Result<std::string> value = store_.wait(prefix_ + key, timeout);
             if (!value) {
-                throw StoreFailed{value.error()};
+                throw Failed{value.error()};
             }
         }
     }
@@ -101,9 +104,21 @@ constexpr std::size_t kKnownCalls = 4096;
 
 class GlooCommunicator final : public Communicator {
   public:
-    GlooCommunicator(std::shared_ptr<gloo::rendezvous::Context> context,
-                     std::shared_ptr<gloo::transport::Device> device)
-        : device_(std::move(device)), context_(std::move(context)) {}
+    GlooCommunicator(std::shared_ptr<WatchedGloo> context,
+                     std::shared_ptr<gloo::transport::Device> device,
+                     std::chrono::milliseconds patience)
+        : device_(std::move(device)), context_(std::move(context)), patience_(patience) {}
+
+    // Every rank calls it, before anything else. Throws what Gloo throws.
+    void share_memory() {
+        shared_ = SharedSum::meet(rank(), size(), [&](std::span<const std::byte> mine) {
+            std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size()));
+            std::copy(mine.begin(), mine.end(),
+                      all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * rank());
+            gather(reinterpret_cast<char*>(all.data()), mine.size(), kAgreeTag);
+            return all;
+        });
+    }
 
     std::int32_t rank() const override { return context_->rank; }
     std::int32_t size() const override { return context_->size; }
@@ -115,14 +130,20 @@ class GlooCommunicator final : public Communicator {
     Status do_all_reduce(Buffer values, ReduceOp op, Stream /*stream*/) override {
         return agreed(Kind::all_reduce, values, op, 0, [&](std::uint32_t tag) {
             const ReduceFunction combine = reduce_function(values.type, op);
-            if (ExchangeAllReduce::is_for(size(), values.bytes())) {
-                exchange_.run(
-                    *context_,
-                    {static_cast<std::byte*>(values.data), values.count, size_of(values.type)},
-                    combine, gloo::Slot::build(kExchangeSlot, tag));
+            auto* data = static_cast<std::byte*>(values.data);
+            if (shared_) {
+                const Status done = shared_->run(
+                    {data, values.count, size_of(values.type)}, combine, tag, patience_,
+                    [this](std::int32_t other) { return context_->is_lost(other); });
+                if (!done) {
+                    throw Failed{done.error()};
+                }
+            } else if (ExchangeAllReduce::is_for(size(), values.bytes())) {
+                exchange_.run(*context_, {data, values.count, size_of(values.type)}, combine,
+                              gloo::Slot::build(kExchangeSlot, tag));
             } else {
                 gloo::AllreduceOptions options{context_};
-                with_type(values, [&](auto* data) { options.setOutput(data, values.count); });
+                with_type(values, [&](auto* first) { options.setOutput(first, values.count); });
                 options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
                 options.setTag(tag);
                 options.setReduceFunction(combine);
@@ -235,6 +256,9 @@ class GlooCommunicator final : public Communicator {
     // Gloo's one way to end the operations of other threads: a wait that is too long closes every
     // connection of the context and tells all who wait.
     void do_abort() override {
+        if (shared_) {
+            shared_->abort();
+        }
         std::byte nothing{};
         static_cast<void>(guarded("", [&] {
             auto buffer = context_->createUnboundBuffer(&nothing, sizeof nothing);
@@ -308,46 +332,11 @@ class GlooCommunicator final : public Communicator {
 
     // The context's connections end before the device whose thread serves them.
     std::shared_ptr<gloo::transport::Device> device_;
-    std::shared_ptr<gloo::rendezvous::Context> context_;
-    std::set<CollectiveCall> known_;  // that all ranks have made alike
+    std::shared_ptr<WatchedGloo> context_;
+    std::chrono::milliseconds patience_;
+    std::unique_ptr<SharedSum> shared_;  // none: the ranks are not on one machine
+    std::set<CollectiveCall> known_;     // that all ranks have made alike
     ExchangeAllReduce exchange_;
-};
-
-// Gloo writes without MSG_NOSIGNAL: the first write after a peer has left would kill this process
-// before the failure could be reported. A handler of the program's own is left alone.
-void outlive_lost_peers() {
-    struct sigaction current = {};
-    if (::sigaction(SIGPIPE, nullptr, &current) == 0 && (current.sa_flags & SA_SIGINFO) == 0 &&
-        current.sa_handler == SIG_DFL) {
-        ::signal(SIGPIPE, SIG_IGN);
-    }
-}
-
-// One rank: every operation is already done, or a copy. Gloo's connectFullMesh would wait for keys
-// that nobody needs.
-class AloneCommunicator final : public Communicator {
-  public:
-    std::int32_t rank() const override { return 0; }
-    std::int32_t size() const override { return 1; }
-    Device device() const override { return Device::cpu; }
-
-  private:
-    Status do_all_reduce(Buffer, ReduceOp, Stream) override { return {}; }
-    Status do_reduce(Buffer, std::int32_t, ReduceOp, Stream) override { return {}; }
-    Status do_broadcast(Buffer, std::int32_t, Stream) override { return {}; }
-    Status do_all_gather(ConstBuffer mine, Buffer all, Stream) override {
-        std::memmove(all.data, mine.data, mine.bytes());
-        return {};
-    }
-    Status do_reduce_scatter(ConstBuffer all, Buffer mine, ReduceOp, Stream) override {
-        std::memmove(mine.data, all.data, all.bytes());
-        return {};
-    }
-    // Refused before: a rank cannot send to itself.
-    Status do_send(ConstBuffer, std::int32_t, Stream) override { return {}; }
-    Status do_recv(Buffer, std::int32_t, Stream) override { return {}; }
-    Status do_barrier(Stream) override { return {}; }
-    void do_abort() override {}
 };
 
 }  // namespace
@@ -358,22 +347,23 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
                                        std::to_string(options.size));
     }
     if (options.size == 1) {
-        return std::make_unique<AloneCommunicator>();
+        return make_alone();
     }
-    outlive_lost_peers();
     std::unique_ptr<Communicator> out;
     const Status made = guarded("gloo: connect", [&] {
-        gloo::transport::tcp::attr attributes;
-        attributes.hostname = options.address.empty() ? "127.0.0.1" : options.address;
-        std::shared_ptr<gloo::transport::Device> device =
-            gloo::transport::tcp::CreateDevice(attributes);
+        std::shared_ptr<gloo::transport::Device> device = make_gloo_device(options.address);
         auto context = std::make_shared<WatchedGloo>(options.rank, options.size);
         context->setTimeout(options.connect_timeout);
         StoreAdapter adapter{store, options};
         context->connectFullMesh(adapter, device);
         context->setTimeout(options.operation_timeout);
         context->watch(options.operation_timeout);
-        out = std::make_unique<GlooCommunicator>(std::move(context), std::move(device));
+        auto ranks = std::make_unique<GlooCommunicator>(std::move(context), std::move(device),
+                                                        options.operation_timeout);
+        if (options.shared_memory) {
+            ranks->share_memory();
+        }
+        out = std::move(ranks);
     });
     if (!made) {
         return fail(made.error());

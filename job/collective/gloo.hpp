@@ -1,4 +1,5 @@
-// The communicator for CPUs: Gloo over TCP, full mesh, ring all-reduce.
+// The communicator for CPUs: Gloo over TCP, full mesh, ring all-reduce; through shared memory where
+// all ranks are on one machine.
 #pragma once
 
 #include "job/collective/communicator.hpp"
@@ -23,6 +24,8 @@ struct GlooOptions {
     // A peer that sends nothing for so long inside one operation counts as lost. A peer whose
     // process ends is noticed at once, by its connection.
     std::chrono::milliseconds operation_timeout{1'800'000};
+    // All-reduce goes through shared memory where all ranks are on one machine (shared_sum.hpp).
+    bool shared_memory = true;
 };
 
 // Meets the other ranks through `store` (used only during this call) and connects to all of them.

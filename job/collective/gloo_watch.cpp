@@ -268,6 +268,11 @@ class WatchedGloo::Watch {
         }
     }
 
+    bool is_lost(int rank) const {
+        const std::lock_guard lock{ledger_->mutex()};
+        return ledger_->are_gone({rank});
+    }
+
     void end() {
         {
             const std::lock_guard lock{mutex_};
@@ -301,6 +306,10 @@ void WatchedGloo::watch(std::chrono::milliseconds patience) {
     transportContext_ = std::make_shared<WatchedTransport>(std::move(transportContext_),
                                                            std::move(ledger), patience);
     thread_ = std::thread{[watch = watch_] { watch->run(); }};
+}
+
+bool WatchedGloo::is_lost(int other) const {
+    return watch_->is_lost(other);
 }
 
 WatchedGloo::~WatchedGloo() {

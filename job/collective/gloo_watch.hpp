@@ -24,6 +24,8 @@ class WatchedGloo final : public gloo::rendezvous::Context {
     // no timeout of its own. A thread watches the connections until this object ends. Throws what
     // Gloo throws.
     void watch(std::chrono::milliseconds patience);
+    // The connection to it has ended, as the watch has seen. Any thread, after watch().
+    bool is_lost(int other) const;
 
   private:
     class Watch;

@@ -44,9 +44,8 @@ class PeakMemory final : public c10::MemoryReportingInfoBase {
 
 std::int64_t loader_bytes(const TrainConfig& config, const SampleSet& data, std::int64_t samples) {
     const auto bytes = [](const Column& column) {
-        return static_cast<std::int64_t>(column.elements() * (column.type == ColumnType::scaled
-                                                                  ? sizeof(float)
-                                                                  : sizeof(std::int64_t)));
+        return static_cast<std::int64_t>(
+            column.elements() * (has_floats(column.type) ? sizeof(float) : sizeof(std::int64_t)));
     };
     return Loader::slots(config.loader_workers) * samples *
            (bytes(data.input) + bytes(data.target));
@@ -122,7 +121,7 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
             const at::Tensor targets = tensor_of(batch.target, batch.size);
             // A stage that is not the last has a gradient as large as what it sends on.
             if (y.requires_grad() && y.dim() == targets.dim() + 1) {
-                mean_loss(y, targets).backward();
+                mean_loss(y, targets, config.loss).backward();
             } else if (y.requires_grad()) {
                 y.backward(at::ones_like(y));
             }

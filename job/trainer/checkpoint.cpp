@@ -196,6 +196,15 @@ Result<Checkpoint> read_checkpoint(const std::filesystem::path& path, std::int64
 
 }  // namespace
 
+void Snapshot::copy() {
+    for (CheckpointSlice& slice : part.slices) {
+        if (slice.source.data() != nullptr) {
+            slice.values.assign(slice.source.begin(), slice.source.end());
+            slice.source = {};
+        }
+    }
+}
+
 std::string checkpoint_name(std::int64_t step) {
     std::array<char, 40> name{};
     std::snprintf(name.data(), name.size(), "step-%08lld.ckpt", static_cast<long long>(step));

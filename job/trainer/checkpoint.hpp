@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ struct CheckpointSlice {
     Section section = Section::parameters;
     std::size_t offset = 0;
     std::vector<float> values;
+    // What the values are yet to be copied from, if anything: see Snapshot::copy().
+    std::span<const float> source = {};
 };
 
 // What one rank holds of the state.
@@ -66,13 +69,17 @@ struct SectionSizes {
     std::size_t optimizer = 0;
 };
 
-// A copy of what this rank holds of the state, to be written beside the training.
+// A copy of what this rank holds of the state, to be written beside the training. What only an
+// optimizer's step changes may be copied beside the next forward and backward pass.
 struct Snapshot {
     std::int32_t index = -1;  // of its part; −1: it holds none
     std::int32_t count = 1;   // parts of the whole
     SectionSizes sizes;       // of the whole; set where index is 0
     CheckpointPart part;      // keeps its memory from one snapshot to the next
     Json layout = Json::array();
+
+    // Copies what is not copied yet. Any thread, while nobody changes the sources.
+    void copy();
 };
 
 struct PartFile {

@@ -20,16 +20,41 @@ CheckpointWriter::~CheckpointWriter() {
     }
 }
 
-void CheckpointWriter::begin(Job job) {
+void CheckpointWriter::begin(std::function<void()> copy, Job job) {
     LOCKSTEP_CHECK(!begun_);
     begun_ = true;
     {
         const std::lock_guard lock{mutex_};
+        copy_ = std::move(copy);
         job_ = std::move(job);
+        copied_ = false;
     }
+    copying_ = true;
     if (!thread_.joinable()) {
         thread_ = std::thread{[this] { work(); }};
     }
+    changed_.notify_all();
+}
+
+void CheckpointWriter::wait_copied() {
+    if (!copying_) {
+        return;
+    }
+    copying_ = false;
+    std::unique_lock lock{mutex_};
+    if (copy_) {
+        copy(lock);
+    }
+    changed_.wait(lock, [this] { return copied_; });
+}
+
+// With the lock, which is open meanwhile.
+void CheckpointWriter::copy(std::unique_lock<std::mutex>& lock) {
+    const std::function<void()> call = std::exchange(copy_, nullptr);
+    lock.unlock();
+    call();
+    lock.lock();
+    copied_ = true;
     changed_.notify_all();
 }
 
@@ -53,6 +78,10 @@ void CheckpointWriter::work() {
             return;
         }
         const Job job = std::exchange(job_, nullptr);
+        if (copy_) {
+            copy(lock);
+        }
+        changed_.wait(lock, [this] { return copied_; });
         lock.unlock();
         Result<std::string> outcome = job();
         lock.lock();

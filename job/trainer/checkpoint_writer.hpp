@@ -23,8 +23,12 @@ class CheckpointWriter {
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-    // Only when nothing is under way and the outcome before was taken.
-    void begin(Job job);
+    // Only when nothing is under way and the outcome before was taken. `copy` is called first, on
+    // the writer's thread or by wait_copied().
+    void begin(std::function<void()> copy, Job job);
+    // Returns once that has returned. Calls it if the writer has not come to it: on busy cores its
+    // low priority is long in coming.
+    void wait_copied();
     bool idle() const { return !begun_; }
     // The outcome of the job that was begun: nothing while it is under way, never with `wait`, and
     // each only once.
@@ -32,11 +36,15 @@ class CheckpointWriter {
 
   private:
     void work();
+    void copy(std::unique_lock<std::mutex>& lock);
 
     bool begun_ = false;
-    std::mutex mutex_;  // guards what follows
+    bool copying_ = false;  // as far as the training thread knows
+    std::mutex mutex_;      // guards what follows
     std::condition_variable changed_;
+    std::function<void()> copy_;
     Job job_;
+    bool copied_ = true;
     std::optional<Result<std::string>> outcome_;
     bool stop_ = false;
     std::thread thread_;  // from the first job on

@@ -46,6 +46,8 @@ Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::p
                 return load_text(config);
             case TrainDataset::pairs:
                 return load_pairs(config);
+            case TrainDataset::table:
+                return load_table(config);
         }
         return fail(Errc::internal, "no such data set");
     };

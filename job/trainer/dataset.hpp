@@ -19,7 +19,13 @@ enum class ColumnType {
     scaled,  // byte / 255 as a float
     index,   // the byte as a 64-bit integer: a class, a token
     answer,  // the same, but 0 becomes kNoAnswer
+    number,  // the bytes of a float are one
 };
+
+// What a batch has of it: floats, or 64-bit integers.
+inline bool has_floats(ColumnType type) {
+    return type == ColumnType::scaled || type == ColumnType::number;
+}
 
 // A target that is not asked for and counts for nothing; LibTorch's ignore_index.
 inline constexpr std::int64_t kNoAnswer = -100;
@@ -52,10 +58,19 @@ struct SampleSet {
     Column target;
 };
 
+// A column of a table. In batches it has the mean 0 and the deviation 1 over the training rows;
+// what it was is value · deviation + mean.
+struct TableColumn {
+    std::string name;  // of the line of names, or the column's number
+    double mean = 0.0;
+    double deviation = 1.0;
+};
+
 struct Dataset {
     SampleSet train;
     SampleSet test;
-    std::int64_t classes = 10;  // targets are 0..classes − 1
+    std::int64_t classes = 10;              // targets are 0..classes − 1; 1: they are numbers
+    std::vector<TableColumn> columns = {};  // of a table; the last one is the target's
 };
 
 // `count` images and their classes, both packed.
@@ -76,6 +91,7 @@ Result<Dataset> load_mnist(const TrainConfig& config);
 Result<Dataset> load_cifar10(const TrainConfig& config);
 Result<Dataset> load_text(const TrainConfig& config);
 Result<Dataset> load_pairs(const TrainConfig& config);
+Result<Dataset> load_table(const TrainConfig& config);
 
 // MNIST's files in `folder`: "<prefix>-images-idx3-ubyte" and "<prefix>-labels-idx1-ubyte", or the
 // same with ".gz". invalid: as read_idx(), or different counts, or a label beyond 9.

@@ -43,7 +43,106 @@ void blend(const float* __restrict a, const float* __restrict b, float* __restri
     }
 }
 
+// The places along one side, from `begin` up to `end`, of the three of window `number` that are in
+// an image of `size`.
+struct Span {
+    std::size_t begin;
+    std::size_t end;
+};
+
+Span window(std::size_t number, std::size_t size) {
+    const std::size_t middle = 2 * number;
+    return {middle == 0 ? 0 : middle - 1, std::min(middle + 2, size)};
+}
+
+// Pixel `place` of a window, where it is larger than what is there.
+[[gnu::always_inline]] inline void keep_larger(const float* __restrict x, float* __restrict best,
+                                               std::uint8_t* __restrict which, std::size_t count,
+                                               std::uint8_t place) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const float value = x[i];
+        const bool takes = value > best[i] || std::isnan(value);
+        best[i] = takes ? value : best[i];
+        which[i] = takes ? place : which[i];
+    }
+}
+
+// `first`: nothing is there yet.
+[[gnu::always_inline]] inline void add_chosen(const std::uint8_t* __restrict which,
+                                              const float* __restrict gradient,
+                                              float* __restrict out, std::size_t count,
+                                              std::uint8_t place, bool first) {
+    if (first) {
+        for (std::size_t i = 0; i < count; ++i) {
+            out[i] = which[i] == place ? gradient[i] : 0.0F;
+        }
+        return;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        out[i] += which[i] == place ? gradient[i] : 0.0F;
+    }
+}
+
 }  // namespace
+
+// A window begins with 0 and no pixel: only what is larger than 0 is kept, so the largest pixel and
+// the ReLU behind it are one.
+LOCKSTEP_CLONES
+void pool_relu(const float* x, const Images& images, float* y, std::uint8_t* place) {
+    const std::size_t channels = images.channels;
+    for (std::size_t image = 0; image < images.count; ++image) {
+        const float* from = x + image * images.height * images.width * channels;
+        for (std::size_t row = 0; row < (images.height + 1) / 2; ++row) {
+            const Span rows = window(row, images.height);
+            for (std::size_t column = 0; column < (images.width + 1) / 2; ++column) {
+                const Span columns = window(column, images.width);
+                std::fill_n(y, channels, 0.0F);
+                std::fill_n(place, channels, kNoPixel);
+                for (std::size_t at = rows.begin; at < rows.end; ++at) {
+                    for (std::size_t over = columns.begin; over < columns.end; ++over) {
+                        const std::size_t number = (at + 1 - 2 * row) * 3 + over + 1 - 2 * column;
+                        keep_larger(from + (at * images.width + over) * channels, y, place,
+                                    channels, static_cast<std::uint8_t>(number));
+                    }
+                }
+                y += channels;
+                place += channels;
+            }
+        }
+    }
+}
+
+// A pixel is in one window along a side if its number is even, else in two, or one at the end.
+LOCKSTEP_CLONES
+void pool_relu_gradient(const std::uint8_t* place, const float* gradient, const Images& images,
+                        float* out) {
+    const std::size_t channels = images.channels;
+    const std::size_t rows = (images.height + 1) / 2;
+    const std::size_t columns = (images.width + 1) / 2;
+    const auto windows = [](std::size_t pixel, std::size_t count) -> Span {
+        return {pixel / 2, std::min((pixel + 1) / 2 + 1, count)};
+    };
+    for (std::size_t image = 0; image < images.count; ++image) {
+        for (std::size_t row = 0; row < images.height; ++row) {
+            const Span high = windows(row, rows);
+            for (std::size_t column = 0; column < images.width; ++column) {
+                const Span wide = windows(column, columns);
+                bool first = true;
+                for (std::size_t at = high.begin; at < high.end; ++at) {
+                    for (std::size_t over = wide.begin; over < wide.end; ++over) {
+                        const std::size_t window =
+                            ((image * rows + at) * columns + over) * channels;
+                        const std::size_t number = (row + 1 - 2 * at) * 3 + column + 1 - 2 * over;
+                        add_chosen(place + window, gradient + window, out, channels,
+                                   static_cast<std::uint8_t>(number), first);
+                        first = false;
+                    }
+                }
+                out += channels;
+            }
+        }
+    }
+}
 
 // Each row of pixels is widened once; the rows between two are blends of them.
 void resize(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t channels,

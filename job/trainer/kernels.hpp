@@ -41,6 +41,22 @@ void relu_gradient(const float* x, const float* gradient, float* out, std::size_
                    std::size_t lanes, const float* scale, const float* offset, const float* slope,
                    const float* constant);
 
+// Where the windows of a pooling lie: 3 × 3 pixels, every second one, one pixel of padding around;
+// an image of height × width pixels has (height + 1) / 2 × (width + 1) / 2 of them.
+struct Images {
+    std::size_t count;
+    std::size_t height;
+    std::size_t width;
+    std::size_t channels;
+};
+// y = max(0, the largest of each window of x); place: which pixel of the window it is, row by row,
+// the first of equals, or kNoPixel where y is 0. What is no number stays that.
+inline constexpr std::uint8_t kNoPixel = 9;
+void pool_relu(const float* x, const Images& images, float* y, std::uint8_t* place);
+// out, of x's size, from the gradient of y.
+void pool_relu_gradient(const std::uint8_t* place, const float* gradient, const Images& images,
+                        float* out);
+
 // Fused Adam over all parameters at once. gradient is multiplied by `gradient_scale` first.
 // Source: Kingma, Ba: Adam, 2015, algorithm 1, with PyTorch's placement of epsilon:
 // parameter −= rate / (1 − β1^t) · m / (√v / √(1 − β2^t) + ε).

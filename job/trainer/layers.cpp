@@ -166,6 +166,69 @@ struct NormRelu : torch::autograd::Function<NormRelu> {
     }
 };
 
+struct PoolRelu : torch::autograd::Function<PoolRelu> {
+    static kernels::Images images(const at::Tensor& x) {
+        const auto size = [&](std::int64_t side) { return static_cast<std::size_t>(x.size(side)); };
+        return {size(0), size(2), size(3), size(1)};
+    }
+    // NOLINTNEXTLINE(readability-identifier-naming): the names are LibTorch's
+    static at::Tensor forward(AutogradContext* context, const at::Tensor& input) {
+        const at::Tensor x = input.contiguous(kChannelsLast);
+        const std::vector<std::int64_t> sizes{x.size(0), x.size(1), (x.size(2) + 1) / 2,
+                                              (x.size(3) + 1) / 2};
+        at::Tensor y = at::empty(sizes, x.options().memory_format(kChannelsLast));
+        at::Tensor place = at::empty({y.numel()}, at::kByte);
+        kernels::pool_relu(x.data_ptr<float>(), images(x), y.data_ptr<float>(),
+                           place.data_ptr<std::uint8_t>());
+        context->saved_data["place"] = place;
+        context->saved_data["sizes"] = x.sizes().vec();
+        return y;
+    }
+    static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+        const at::Tensor g = gradients[0].contiguous(kChannelsLast);
+        const at::Tensor place = context->saved_data["place"].toTensor();
+        at::Tensor out = at::empty(context->saved_data["sizes"].toIntVector(),
+                                   g.options().memory_format(kChannelsLast));
+        kernels::pool_relu_gradient(place.data_ptr<std::uint8_t>(), g.data_ptr<float>(),
+                                    images(out), out.data_ptr<float>());
+        return {out};
+    }
+};
+
+// The gradient of the weights goes to where the optimizer wants it: LibTorch would write it into
+// memory of its own first and read that once more to add it.
+struct Dense : torch::autograd::Function<Dense> {
+    // NOLINTNEXTLINE(readability-identifier-naming): the names are LibTorch's
+    static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                              const at::Tensor& weight, const at::Tensor& bias) {
+        const at::Tensor x = input.contiguous();
+        context->save_for_backward({x, weight});
+        return at::linear(x, weight, bias);
+    }
+    // y = x·Wᵀ + b: ∂x = g·W, ∂W = gᵀ·x, ∂b = the sum of g's rows.
+    static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+        const auto saved = context->get_saved_variables();
+        const at::Tensor& x = saved[0];
+        const at::Tensor& weight = saved[1];
+        const at::Tensor g = gradients[0].contiguous();
+        const ProductShape shape{weight.size(0), weight.size(1), x.size(0)};
+        at::Tensor to_input;
+        if (context->needs_input_grad(0)) {
+            to_input = g.mm(weight);
+        }
+        at::Tensor to_weight;
+        const bool kept = weight.is_leaf() && weight.grad().defined();
+        if (!kept) {
+            to_weight = at::empty(weight.sizes(), weight.options());
+        }
+        const at::Tensor& sums = kept ? weight.grad() : to_weight;
+        multiply(shape, 1.0F, {g.data_ptr<float>(), shape.rows, true},
+                 {x.data_ptr<float>(), shape.columns}, sums.data_ptr<float>(), shape.columns,
+                 kept ? Onto::add : Onto::replace);
+        return {to_input, to_weight, g.sum(0)};
+    }
+};
+
 struct ThroughHalf : torch::autograd::Function<ThroughHalf> {
     // NOLINTNEXTLINE(readability-identifier-naming): the names are LibTorch's
     static at::Tensor forward(AutogradContext*, const at::Tensor& x) {
@@ -204,6 +267,10 @@ at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Te
     return at::conv2d(padded, weight, bias, stride);
 }
 
+at::Tensor pool_relu(const at::Tensor& x) {
+    return PoolRelu::apply(x.to(at::kFloat));
+}
+
 at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key) {
     at::Tensor mask = at::empty(x.sizes(), at::kFloat);
     kernels::dropout_mask(mask.data_ptr<float>(), static_cast<std::size_t>(x.numel()), key,
@@ -213,7 +280,7 @@ at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key) {
 
 at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     if (products_are_onednn() && !at::autocast::is_cpu_enabled()) {
-        return at::linear(x, weight, bias);
+        return Dense::apply(x, weight, bias);
     }
     const at::Tensor pixels = x.view({x.size(0), x.size(1), 1, 1});
     const at::Tensor kernel = weight.view({weight.size(0), weight.size(1), 1, 1});

@@ -41,6 +41,10 @@ at::Tensor norm_relu(const at::Tensor& x, const at::Tensor& beta, const at::Tens
 at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                      std::int64_t stride);
 
+// relu(max_pool2d(x)) with windows of 3 × 3 pixels, every second one, one pixel of padding: what
+// the pooling of relu(x) gives, bit for bit, and its gradient. x is read once.
+at::Tensor pool_relu(const at::Tensor& x);
+
 // Inverted dropout whose mask depends only on `key` and the element's place, so that a resumed run
 // repeats it without any state.
 at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 namespace lockstep {
@@ -18,7 +19,7 @@ std::byte* aligned_in(std::vector<std::byte>& storage) {
 }
 
 std::size_t element_bytes(ColumnType type) {
-    return type == ColumnType::scaled ? sizeof(float) : sizeof(std::int64_t);
+    return has_floats(type) ? sizeof(float) : sizeof(std::int64_t);
 }
 
 // Sample number `sample` of the column to place `place` of the batch.
@@ -34,6 +35,9 @@ void convert(const Column& column, std::size_t sample, std::byte* batch, std::si
                         static_cast<std::size_t>(column.shape[1]));
     } else if (column.type == ColumnType::scaled) {
         kernels::rescale(from, reinterpret_cast<float*>(batch) + place * elements, elements);
+    } else if (column.type == ColumnType::number) {
+        std::memcpy(reinterpret_cast<float*>(batch) + place * elements, from,
+                    elements * sizeof(float));
     } else {
         std::int64_t* to = reinterpret_cast<std::int64_t*>(batch) + place * elements;
         std::copy_n(from, elements, to);

@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// One column of a batch: [size][shape…] floats (scaled) or 64-bit integers (index), packed and
+// One column of a batch: [size][shape…] floats (scaled, number) or 64-bit integers, packed and
 // 64-byte aligned.
 struct BatchColumn {
     const Column* column = nullptr;

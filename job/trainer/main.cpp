@@ -154,6 +154,13 @@ std::filesystem::path cache_folder(const std::filesystem::path& checkpoints) {
 
 void print_summary(const RunEnd& end, const RankContext& context) {
     const double overhead = end.step_seconds > 0 ? end.report_seconds / end.step_seconds : 0.0;
+    std::array<char, 80> quality{};
+    if (end.of_numbers) {
+        std::snprintf(quality.data(), quality.size(), "MAE %.4g, R² %.4f", end.mean_error,
+                      end.explained);
+    } else {
+        std::snprintf(quality.data(), quality.size(), "accuracy %.4f", end.accuracy);
+    }
     std::string more;
     if (end.tokens_per_second > 0.0) {
         std::array<char, 80> text{};
@@ -171,11 +178,11 @@ void print_summary(const RunEnd& end, const RankContext& context) {
         more += text.data();
     }
     std::printf(
-        "%s at step %lld: %.1f samples/s on %d rank%s, accuracy %.4f, "
+        "%s at step %lld: %.1f samples/s on %d rank%s, %s, "
         "%sreporting took %.3f %% of the time\n",
         end.stopped ? "stopped" : "finished", static_cast<long long>(end.step),
         end.samples_per_second, context.world_size, context.world_size == 1 ? "" : "s",
-        end.accuracy, more.c_str(), 100.0 * overhead);
+        quality.data(), more.c_str(), 100.0 * overhead);
     std::fflush(stdout);
 }
 

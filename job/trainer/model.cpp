@@ -86,6 +86,8 @@ std::vector<Layer> model_layers(const TrainConfig& config, const ModelShape& sha
             return mobilenet_v2_layers(config, shape);
         case TrainModel::seq2seq:
             return seq2seq_layers(shape);
+        case TrainModel::linear:
+            return linear_layers(shape);
     }
     LOCKSTEP_CHECK(false);
     return {};
@@ -148,7 +150,12 @@ std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& s
                                    static_cast<std::uint64_t>(config.seed));
 }
 
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets) {
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets, TrainLoss loss) {
+    if (loss != TrainLoss::cross_entropy) {
+        const at::Tensor numbers = logits.view(targets.sizes());
+        return loss == TrainLoss::mse ? at::mse_loss(numbers, targets)
+                                      : at::huber_loss(numbers, targets);
+    }
     if (logits.dim() == 2) {
         return at::cross_entropy_loss(logits, targets);
     }
@@ -170,7 +177,8 @@ at::Tensor tensor_of(const BatchColumn& column, std::int64_t size) {
     if (column.column->type != ColumnType::scaled) {
         std::vector<std::int64_t> sizes{size};
         sizes.insert(sizes.end(), shape.begin(), shape.end());
-        return at::from_blob(column.data, sizes, at::kLong);
+        return at::from_blob(column.data, sizes,
+                             has_floats(column.column->type) ? at::kFloat : at::kLong);
     }
     LOCKSTEP_CHECK(shape.size() == 3);
     const std::int64_t height = shape[0];

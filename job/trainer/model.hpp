@@ -59,7 +59,8 @@ ModelShape shape_of(const Dataset& data);
 
 // The layers of the network that `config` names; one file in models/ for each.
 // Images come as [batch, channels, height, width] floats in [0, 1], text as [batch, length]
-// integers; the last layer gives logits [batch, classes], or [batch, length, classes].
+// integers, tables as [batch, columns] floats; the last layer gives logits [batch, classes], or
+// [batch, length, classes].
 std::vector<Layer> model_layers(const TrainConfig& config, const ModelShape& shape);
 
 // Their parameters, in the order of use.
@@ -89,9 +90,11 @@ class Model {
 // The whole network of `config`.
 std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& shape);
 
-// Mean over the samples of each one's mean cross-entropy: logits [batch, …, classes] against
+// cross_entropy: mean over the samples of each one's mean: logits [batch, …, classes] against
 // classes [batch, …], of which those that are kNoAnswer do not count; a sample has others, too.
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets);
+// Of numbers: [batch, 1] against [batch]; huber is straight from an error of 1 on.
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets,
+                     TrainLoss loss = TrainLoss::cross_entropy);
 
 // A column of a batch as LibTorch sees it, without a copy: images channels-last. The batch must
 // stay valid while the tensor is used.

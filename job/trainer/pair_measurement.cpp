@@ -175,6 +175,7 @@ Result<std::unique_ptr<Communicator>> meet(const PairTask& task, Clock::time_poi
     options.rank = task.lead || task.alone ? 0 : 1;
     options.size = task.alone ? 1 : 2;
     options.address = task.address;
+    options.shared_memory = false;  // it is the network that is measured
     options.connect_timeout = left_of(end);
     options.operation_timeout = left_of(end);
     MemoryKeyStore alone;

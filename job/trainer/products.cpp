@@ -25,11 +25,11 @@ bool products_are_onednn() {
 #ifdef LOCKSTEP_ONEDNN
 
 void multiply(ProductShape shape, float scale, Factor left, Factor right, float* out,
-              std::int64_t step) {
+              std::int64_t step, Onto onto) {
     // What can fail with factors that are there is the memory in which it packs them.
     if (dnnl_sgemm(left.transposed ? 'T' : 'N', right.transposed ? 'T' : 'N', shape.rows,
                    shape.columns, shape.inner, scale, left.data, left.step, right.data, right.step,
-                   0.0F, out, step) != dnnl_success) {
+                   onto == Onto::add ? 1.0F : 0.0F, out, step) != dnnl_success) {
         throw std::bad_alloc{};
     }
 }
@@ -43,7 +43,7 @@ std::string products_by() {
 #else
 
 void multiply(ProductShape shape, float scale, Factor left, Factor right, float* out,
-              std::int64_t step) {
+              std::int64_t step, Onto onto) {
     const at::NoGradGuard no_gradients;
     const auto matrix = [](const float* data, std::int64_t rows, std::int64_t columns,
                            std::int64_t from_row_to_row) {
@@ -56,7 +56,7 @@ void multiply(ProductShape shape, float scale, Factor left, Factor right, float*
     };
     at::Tensor to = matrix(out, shape.rows, shape.columns, step);
     at::addmm_out(to, to, factor(left, shape.rows, shape.inner),
-                  factor(right, shape.inner, shape.columns), 0.0, scale);
+                  factor(right, shape.inner, shape.columns), onto == Onto::add ? 1.0 : 0.0, scale);
 }
 
 std::string products_by() {

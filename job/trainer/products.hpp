@@ -22,10 +22,12 @@ struct ProductShape {
     std::int64_t inner;
 };
 
-// out = scale · left · right, [rows, inner] × [inner, columns]; `step` floats from one row of out
-// to the next. out is no part of the factors. Throws std::bad_alloc.
+enum class Onto : bool { replace, add };
+
+// out = scale · left · right, or out + that, [rows, inner] × [inner, columns]; `step` floats from
+// one row of out to the next. out is no part of the factors. Throws std::bad_alloc.
 void multiply(ProductShape shape, float scale, Factor left, Factor right, float* out,
-              std::int64_t step);
+              std::int64_t step, Onto onto = Onto::replace);
 
 // Whether that is oneDNN.
 bool products_are_onednn();

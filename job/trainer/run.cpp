@@ -197,7 +197,14 @@ Status TrainingRun::after_step(StepResult& result) {
     return {};
 }
 
-// Accuracy and loss on the test set.
+void TrainingRun::take_errors(const Evaluation& sums) {
+    const double deviation = data_.columns.empty() ? 1.0 : data_.columns.back().deviation;
+    end_.mean_error = sums.absolute / sums.samples * deviation;
+    const double spread = sums.target_squares - sums.targets * sums.targets / sums.samples;
+    end_.explained = spread > 0.0 ? 1.0 - sums.squares / spread : 0.0;
+}
+
+// Accuracy, or errors, and loss on the test set.
 Status TrainingRun::evaluate() {
     phase("eval");
     const Result<Evaluation> sums = strategy_->evaluate(data_.test);
@@ -205,20 +212,32 @@ Status TrainingRun::evaluate() {
         return fail(sums.error());
     }
     evaluated_ = true;
-    end_.accuracy = sums->right / sums->answers;
+    end_.of_numbers = config_.loss != TrainLoss::cross_entropy;
+    if (end_.of_numbers) {
+        take_errors(*sums);
+    } else {
+        end_.accuracy = sums->right / sums->answers;
+    }
     end_.test_loss = sums->loss / sums->samples;
     if (is_root() && options_.client != nullptr) {
         report_.begin(step_, std::max<std::int64_t>(epoch_ - (consumed_ == 0 ? 1 : 0), 0));
         report_.kind("epoch");
-        report_.metric("accuracy", end_.accuracy);
+        if (end_.of_numbers) {
+            report_.metric("mae", end_.mean_error);
+            report_.metric("r2", end_.explained);
+        } else {
+            report_.metric("accuracy", end_.accuracy);
+        }
         report_.metric("test_loss", end_.test_loss);
         options_.client->send_now(report_.finish());
     }
     if (options_.out != nullptr && epoch_steps_ > 0) {
         const std::int64_t number = consumed_ == 0 ? epoch_ : epoch_ + 1;
-        std::fprintf(options_.out, "Epoch %lld/%d, Loss: %.4f, accuracy: %.4f\n",
+        std::fprintf(options_.out, "Epoch %lld/%d, Loss: %.4f, %s: %.4f\n",
                      static_cast<long long>(number), config_.epochs,
-                     epoch_loss_ / static_cast<double>(epoch_steps_), end_.accuracy);
+                     epoch_loss_ / static_cast<double>(epoch_steps_),
+                     end_.of_numbers ? "MAE" : "accuracy",
+                     end_.of_numbers ? end_.mean_error : end_.accuracy);
     }
     return {};
 }

@@ -29,6 +29,7 @@ namespace lockstep {
 // Of strategy.hpp, which includes LibTorch: ten seconds of a compiler for whoever only runs a
 // training.
 struct StepResult;
+struct Evaluation;
 class Strategy;
 
 struct RunOptions {
@@ -45,6 +46,11 @@ struct RunEnd {
     std::int64_t resumed_from = 0;  // step of the checkpoint, 0 = none
     double accuracy = 0.0;          // on the test set, 0..1; the last one
     double test_loss = 0.0;
+    // Of a table instead of the accuracy: the mean absolute error, in the last column's unit, and
+    // the share of its variance that is explained.
+    bool of_numbers = false;
+    double mean_error = 0.0;
+    double explained = 0.0;
     double samples_per_second = 0.0;  // all ranks, training steps only
     double tokens_per_second = 0.0;   // the same of gpt and seq2seq
     double mfu = 0.0;                 // the same: of this rank's peak, see flops.hpp
@@ -96,10 +102,12 @@ class TrainingRun {
     void print(const StepResult& result);
     Status save(bool due);
     void begin_writing();
+    void wait_copied();
     Status take_written(bool wait);
     CheckpointHead checkpoint_head() const;
     Status export_weights();
     Status evaluate();
+    void take_errors(const Evaluation& sums);
     Status lost(Error error);
     void phase(const char* name);
 

@@ -13,7 +13,20 @@
 #include <vector>
 
 namespace lockstep {
+namespace {
 
+Json columns_json(const Dataset& data) {
+    Json out = Json::array();
+    for (const TableColumn& column : data.columns) {
+        out.push_back(
+            {{"name", column.name}, {"mean", column.mean}, {"deviation", column.deviation}});
+    }
+    return out;
+}
+
+}  // namespace
+
+// Without what takes time to copy and never changes.
 CheckpointHead TrainingRun::checkpoint_head() const {
     CheckpointHead out;
     out.step = step_;
@@ -22,9 +35,6 @@ CheckpointHead TrainingRun::checkpoint_head() const {
     out.ranks = world_.size();
     out.batch_size = config_.find_batch_size ? batch_size_ : 0;
     out.loss_scale = strategy_->scaler().state();
-    out.config_hash = hash_;
-    out.config = fields_;
-    out.layout = snapshot_.layout;
     return out;
 }
 
@@ -43,8 +53,9 @@ Status TrainingRun::take_written(bool wait) {
     return {};
 }
 
-// The training waits for a copy of the state, and for the checkpoint before if it is not written
-// yet; what is left of a checkpoint is done beside it.
+// The training waits for a copy of what the next forward pass changes, and for the checkpoint
+// before if it is not written yet; what is left of a checkpoint is done beside it. The next
+// optimizer's step waits for the copy of the rest, if it is not there by then.
 Status TrainingRun::save(bool due) {
     const bool waits = due && !options_.checkpoint_directory.empty() && saved_step_ != step_ &&
                        (is_root() || !strategy_->root_has_all());
@@ -73,20 +84,34 @@ Status TrainingRun::save(bool due) {
     return {};
 }
 
+void TrainingRun::wait_copied() {
+    const auto start = Clock::now();
+    writer_.wait_copied();
+    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+    if (checkpoint_seconds_ > 0.0) {
+        checkpoint_seconds_ += waited;
+        end_.stall_seconds += waited;
+    }
+}
+
 void TrainingRun::begin_writing() {
     if (snapshot_.index < 0) {
         return;
     }
     writing_step_ = step_;
     const PartSet set{step_, start_, snapshot_.count};
-    writer_.begin([this, set, head = checkpoint_head()]() -> Result<std::string> {
+    const auto write = [this, set, head = checkpoint_head()]() mutable -> Result<std::string> {
+        head.config_hash = hash_;
+        head.config = fields_;
+        head.layout = snapshot_.layout;
         const Result<std::filesystem::path> path =
             snapshot_.index == 0
                 ? write_checkpoint(options_.checkpoint_directory, head, snapshot_.sizes,
                                    snapshot_.part, set, give_up_)
                 : write_part(options_.checkpoint_directory, set, snapshot_.index, snapshot_.part);
         return path ? Result<std::string>{path->string()} : fail(path.error());
-    });
+    };
+    writer_.begin([this] { snapshot_.copy(); }, write);
 }
 
 // Beside the checkpoints, under one name: the newest is the one that counts.
@@ -102,10 +127,14 @@ Status TrainingRun::export_weights() {
     const std::filesystem::path path = options_.checkpoint_directory / "model.safetensors";
     const std::vector<NamedTensor> tensors =
         named_state(model_layers(config_, shape_of(data_)), state.parameters, state.buffers);
-    Status written = write_file_atomic(
-        path, encode_safetensors(tensors, {{"format", "pt"},
-                                           {"model", std::string{to_string(config_.model)}},
-                                           {"step", std::to_string(step_)}}));
+    std::vector<std::pair<std::string, std::string>> about{
+        {"format", "pt"},
+        {"model", std::string{to_string(config_.model)}},
+        {"step", std::to_string(step_)}};
+    if (!data_.columns.empty()) {  // without them nobody could use the model elsewhere
+        about.emplace_back("columns", dump_json(columns_json(data_)));
+    }
+    Status written = write_file_atomic(path, encode_safetensors(tensors, about));
     if (!written) {
         return fail(std::move(written).error().in("export"));
     }

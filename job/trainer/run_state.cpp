@@ -39,6 +39,7 @@ Json training_fields(const TrainConfig& config) {
                                      {"schedule", Json("constant")},
                                      {"warmup_steps", Json(0)},
                                      {"weights", Json("")},
+                                     {"loss", Json("cross_entropy")},
                                      {"find_batch_size", Json(false)}}) {
         if (fields.value(name, none) == none) {
             fields.erase(name);
@@ -180,6 +181,7 @@ Status TrainingRun::prepare() {
     if (strategy_->serves()) {
         return {};
     }
+    strategy_->before_update([this] { wait_copied(); });
     const Shard shard = strategy_->shard();
     sampler_ = {data_.train.count, shard.index, shard.count, config_.shuffle,
                 static_cast<std::uint64_t>(config_.seed)};

@@ -79,7 +79,8 @@ Status GradientPass::run(Model& model, Loader& loader, StepResult& result, doubl
         seen += batch.size;
         const at::Tensor logits = model.forward(tensor_of(batch.input, batch.size),
                                                 training_pass(result, micro, config_.accumulate));
-        const at::Tensor loss = mean_loss(logits, tensor_of(batch.target, batch.size));
+        const at::Tensor loss =
+            mean_loss(logits, tensor_of(batch.target, batch.size), config_.loss);
         const double weight = static_cast<double>(batch.size) / static_cast<double>(result.samples);
         result.loss += weight * loss.item<double>();
         const auto computed = StepClock::now();
@@ -94,22 +95,34 @@ Status GradientPass::run(Model& model, Loader& loader, StepResult& result, doubl
     return {};
 }
 
-void count_answers(const at::Tensor& logits, const at::Tensor& targets, Evaluation& out) {
+void count_answers(const at::Tensor& logits, const at::Tensor& targets, TrainLoss loss,
+                   Evaluation& out) {
     const auto samples = static_cast<double>(targets.size(0));
-    out.right += static_cast<double>(logits.argmax(-1).eq(targets).sum().item<std::int64_t>());
-    out.loss += mean_loss(logits, targets).item<double>() * samples;
-    out.answers += static_cast<double>(targets.ne(kNoAnswer).sum().item<std::int64_t>());
+    out.loss += mean_loss(logits, targets, loss).item<double>() * samples;
     out.samples += samples;
+    if (loss != TrainLoss::cross_entropy) {
+        const at::Tensor asked = targets.to(at::kDouble);
+        const at::Tensor error = logits.view(targets.sizes()).to(at::kDouble) - asked;
+        out.absolute += error.abs().sum().item<double>();
+        out.squares += error.square().sum().item<double>();
+        out.targets += asked.sum().item<double>();
+        out.target_squares += asked.square().sum().item<double>();
+        return;
+    }
+    out.right += static_cast<double>(logits.argmax(-1).eq(targets).sum().item<std::int64_t>());
+    out.answers += static_cast<double>(targets.ne(kNoAnswer).sum().item<std::int64_t>());
 }
 
 Status sum_evaluations(Evaluation& mine, Communicator& group) {
-    std::array<double, 4> sums{mine.right, mine.loss, mine.answers, mine.samples};
+    std::array<double, 8> sums{mine.right,    mine.loss,    mine.answers, mine.samples,
+                               mine.absolute, mine.squares, mine.targets, mine.target_squares};
     const Status done = group.all_reduce({sums.data(), sums.size(), Dtype::f64, Device::cpu});
-    mine = {sums[0], sums[1], sums[2], sums[3]};
+    mine = {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]};
     return done;
 }
 
-Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, Communicator& group) {
+Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss loss,
+                                  Communicator& group) {
     const at::NoGradGuard no_gradients;
     std::vector<std::uint32_t> mine;
     for (auto i = static_cast<std::uint32_t>(group.rank()); i < test.count;
@@ -121,7 +134,7 @@ Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, Communica
     Evaluation out;
     for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
         count_answers(model.forward(tensor_of(batch.input, batch.size), Pass{}),
-                      tensor_of(batch.target, batch.size), out);
+                      tensor_of(batch.target, batch.size), loss, out);
     }
     if (const Status summed = sum_evaluations(out, group); !summed) {
         return fail(summed.error());
@@ -145,7 +158,7 @@ void write_model(const Checkpoint& state, Model& model, Optimizer& optimizer) {
     optimizer.set_steps(state.step - state.loss_scale.skipped);
 }
 
-void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+void show_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
                 std::span<const float> values) {
     if (part.slices.size() <= number) {
         part.slices.resize(number + 1);
@@ -153,16 +166,22 @@ void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::
     CheckpointSlice& slice = part.slices[number];
     slice.section = section;
     slice.offset = offset;
-    slice.values.assign(values.begin(), values.end());
+    slice.source = values;
 }
 
-void copy_model(Model& model, Optimizer& optimizer, Snapshot& out) {
+void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+                std::span<const float> values) {
+    show_slice(part, number, section, offset, {});
+    part.slices[number].values.assign(values.begin(), values.end());
+}
+
+void show_model(Model& model, Optimizer& optimizer, Snapshot& out) {
     const std::span<const float> values = model.parameters().values();
     out.index = 0;
     out.sizes = {values.size(), model.buffers().size(), optimizer.state().size()};
-    copy_slice(out.part, 0, Section::parameters, 0, values);
+    show_slice(out.part, 0, Section::parameters, 0, values);
     copy_slice(out.part, 1, Section::buffers, 0, model.buffers());
-    copy_slice(out.part, 2, Section::optimizer, 0, optimizer.state());
+    show_slice(out.part, 2, Section::optimizer, 0, optimizer.state());
     if (out.layout.empty()) {
         out.layout = model.parameters().layout().json();
     }

@@ -52,11 +52,17 @@ struct Shard {
     std::int32_t count = 1;
 };
 
+// Sums over the samples.
 struct Evaluation {
     double right = 0.0;  // answers that were the most likely one
-    double loss = 0.0;   // summed over the samples
+    double loss = 0.0;
     double answers = 0.0;
     double samples = 0.0;
+    // Of numbers, in deviations of their column: errors, and what is asked for.
+    double absolute = 0.0;
+    double squares = 0.0;
+    double targets = 0.0;
+    double target_squares = 0.0;
 };
 
 class Strategy {
@@ -84,8 +90,11 @@ class Strategy {
     virtual Status collect(Checkpoint& state) = 0;
     virtual bool root_has_all() const = 0;
     // The same without a word between trainers: each copies its own part. `set` names it, for
-    // servers, which write theirs. Rank 0 calls it alone if root_has_all().
+    // servers, which write theirs. Rank 0 calls it alone if root_has_all(). Parameters and moments
+    // may be left to out.copy(): the next step changes none of them before it has called
+    // before_update().
     virtual Status snapshot(const PartSet& set, Snapshot& out) = 0;
+    void before_update(std::function<void()> call) { before_update_ = std::move(call); }
     // The opposite: rank 0's state to everybody who holds some of it. The sizes are right on every
     // rank; the values on rank 0.
     virtual Status distribute(Checkpoint& state) = 0;
@@ -103,9 +112,16 @@ class Strategy {
   protected:
     explicit Strategy(const TrainConfig& config)
         : scaler_(config.precision == TrainPrecision::fp16) {}
+    // For strategies whose snapshots leave something to be copied: before the optimizer's step.
+    void will_update() const {
+        if (before_update_) {
+            before_update_();
+        }
+    }
 
   private:
     LossScaler scaler_;
+    std::function<void()> before_update_;
 };
 
 // invalid: the strategy cannot be had with these ranks (too few, no servers, …).
@@ -145,16 +161,21 @@ class GradientPass {
 };
 
 // The share of `test` of one rank of the group, its answers counted, summed over the group.
-Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, Communicator& group);
+Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss loss,
+                                  Communicator& group);
 Status sum_evaluations(Evaluation& mine, Communicator& group);
-void count_answers(const at::Tensor& logits, const at::Tensor& targets, Evaluation& out);
+void count_answers(const at::Tensor& logits, const at::Tensor& targets, TrainLoss loss,
+                   Evaluation& out);
 
 // A model's state to and from a checkpoint.
 void read_model(Model& model, Optimizer& optimizer, Checkpoint& out);
 void write_model(const Checkpoint& state, Model& model, Optimizer& optimizer);
-// The snapshot of a rank that holds everything.
-void copy_model(Model& model, Optimizer& optimizer, Snapshot& out);
-// Floats of a part: slice number `number` of it.
+// The snapshot of a rank that holds everything, of whose state only what changes in a forward pass
+// is copied at once.
+void show_model(Model& model, Optimizer& optimizer, Snapshot& out);
+// Floats of a part: slice number `number` of it. show_slice(): Snapshot::copy() copies them.
+void show_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+                std::span<const float> values);
 void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
                 std::span<const float> values);
 // Rank 0's parameters, buffers and optimizer to the group.

@@ -37,6 +37,8 @@ def make_files(folder):
             bytes([chance.randrange(10)]) + chance.randbytes(3 * 32 * 32) for _ in range(8)))
     make_mnist(folder)
     make_pairs(folder)
+    (folder / "housing.data").write_text("".join(
+        " ".join(f"{chance.uniform(0, 50):.4f}" for _ in range(14)) + "\n" for _ in range(200)))
     (folder / "text.txt").write_text("the ranks keep step, the ranks keep time; " * 100)
 
 

@@ -13,6 +13,7 @@ CAP = re.compile(r"(?:Bytes|Seconds|Patience|Timeout|Deadline|Waiting|Kept|Shown
                  r"|OfJobs|AtOnce|Samples|Rows|Ranks|Queue|Depth|Connections|Steps|Shards)$")
 NO_CAPS = {
     "daemon/control/actor/job_actor.hpp": {"kStoreRetry"},          # a retry
+    "daemon/control/actor/job_placement.hpp": {"kLookAtNodes"},     # a poll
     "daemon/http/base/ws_frames.hpp": {"kControlBytes"},            # RFC 6455
     "daemon/http/routes/folder_reads.hpp": {"kFirstTurn", "kLastTurn"},  # polls
     "daemon/telemetry/exposition/metric_text.hpp": {"kPieceBytes"},  # a buffer

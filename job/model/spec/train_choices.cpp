@@ -11,7 +11,7 @@ constexpr std::array kModelChoices{
     TrainChoice{"mnist_convnet", true,
                 "the convolutional network of the Keras guide, layer for layer, for images",
                 "Keras: Distributed training with PyTorch", 10},
-    TrainChoice{"mlp", true, "one hidden layer of 256, for images", "", 4},
+    TrainChoice{"mlp", true, "one hidden layer of 256, for images and tables", "", 4},
     TrainChoice{"alexnet_split", true,
                 "AlexNet in the two halves that its authors put on two GPUs, for small images",
                 "AlexNet 2012", 10},
@@ -28,6 +28,9 @@ constexpr std::array kModelChoices{
     TrainChoice{"gpt", true,
                 "a transformer of 4 blocks of width 128 that continues text byte by byte", "GPT-2",
                 6},
+    TrainChoice{"linear", true,
+                "one dense layer: linear regression of a table, softmax regression of images",
+                "Paddle: the house price task; nn.Linear", 2},
 };
 constexpr std::array kDatasetChoices{
     TrainChoice{"digits", true, "28×28 images of the digits 0 to 9, drawn on the spot", ""},
@@ -43,6 +46,20 @@ constexpr std::array kDatasetChoices{
                 "the lines of the file path, source TAB target, both of at most context bytes; "
                 "every tenth pair is for the test",
                 "the pairs of sentences of manythings.org/anki"},
+    TrainChoice{"table", true,
+                "the numbers of the file path, columns between commas or blanks, with a line of "
+                "names or without; the last column is asked for, every tenth row is for the test",
+                "CSV; UCI's housing.data"},
+};
+constexpr std::array kLossChoices{
+    TrainChoice{"cross_entropy", true, "of classes: all data sets but table",
+                "torch.nn.CrossEntropyLoss, paddle.nn.functional.cross_entropy"},
+    TrainChoice{"mse", true, "the square of the error of a number; table's, unless given",
+                "torch.nn.MSELoss, paddle.nn.functional.square_error_cost"},
+    TrainChoice{"huber", true,
+                "the same, beyond one deviation of the column straight on: for tables in which "
+                "some rows are far off",
+                "torch.nn.HuberLoss"},
 };
 constexpr std::array kStrategyChoices{
     TrainChoice{"single", true, "one process", ""},
@@ -123,6 +140,7 @@ constexpr std::array kChoiceFields{
     ChoiceField{"update", "When servers use gradients; parameter_server only.", kUpdateChoices},
     ChoiceField{"model", "The network.", kModelChoices},
     ChoiceField{"dataset.name", "What it is trained on.", kDatasetChoices},
+    ChoiceField{"loss", "What is made small.", kLossChoices},
     ChoiceField{"optimizer", "How a gradient becomes a step.", kOptimizerChoices},
     ChoiceField{"schedule", "How the rate changes from step to step.", kScheduleChoices},
     ChoiceField{"export", "What the end of the training leaves for other programs.",
@@ -172,12 +190,18 @@ TrainChoices train_schedules() {
 TrainChoices train_exports() {
     return kExportChoices;
 }
+TrainChoices train_losses() {
+    return kLossChoices;
+}
 
 std::string_view to_string(TrainModel value) {
     return word_of(train_models(), value);
 }
 std::string_view to_string(TrainDataset value) {
     return word_of(train_datasets(), value);
+}
+std::string_view to_string(TrainLoss value) {
+    return word_of(train_losses(), value);
 }
 std::string_view to_string(TrainStrategy value) {
     return word_of(train_strategies(), value);

@@ -35,6 +35,7 @@ TrainChoices train_optimizers();
 TrainChoices train_precisions();
 TrainChoices train_schedules();
 TrainChoices train_exports();
+TrainChoices train_losses();
 
 // Sets "enum" and "description" of the fields in `properties` (the schema of TrainConfig) that the
 // rows above are about.

@@ -21,10 +21,12 @@ constexpr std::int64_t kAccumulateMax = 65'536;  // bounded only against a slip 
 constexpr std::int64_t kWorkersMax = 16;         // a batch takes 20 µs to prepare; more only wait
 constexpr std::int64_t kSamplesMax = 1'000'000;  // 784 MB on disk and in memory
 // What dataset.path has to name, by TrainDataset.
-constexpr std::array<const char*, 5> kDatasetPaths{
-    "no path", "the folder that holds its four IDX files",
-    "the folder that holds its six binary files", "the file that is to be read",
-    "the file of its lines, source TAB target"};
+constexpr std::array<const char*, 6> kDatasetPaths{"no path",
+                                                   "the folder that holds its four IDX files",
+                                                   "the folder that holds its six binary files",
+                                                   "the file that is to be read",
+                                                   "the file of its lines, source TAB target",
+                                                   "the file of its rows"};
 constexpr std::int64_t kContextMax = 4'096;  // attention looks at its square
 constexpr std::int64_t kStagesMax = 22;      // the most layers that a model here has
 constexpr std::int64_t kResizeMax = 1'024;   // 12 MB a sample, in colour
@@ -85,9 +87,15 @@ std::string_view kind_of(TrainDataset dataset) {
             return "text";
         case TrainDataset::pairs:
             return "pairs of texts";
+        case TrainDataset::table:
+            return "tables";
         default:
             return "images";
     }
+}
+
+bool reads_tables(TrainModel model) {
+    return model == TrainModel::linear || model == TrainModel::mlp;
 }
 
 std::string_view kind_read_by(TrainModel model) {
@@ -102,7 +110,8 @@ std::string_view kind_read_by(TrainModel model) {
 }
 
 bool has_dropout(const TrainConfig& config) {
-    return config.model != TrainModel::gpt && config.model != TrainModel::seq2seq;
+    return config.model != TrainModel::gpt && config.model != TrainModel::seq2seq &&
+           config.model != TrainModel::linear;
 }
 
 void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>& errors) {
@@ -113,7 +122,7 @@ void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>
         data.string("path", config.dataset_path, limits::kPathBytes);
         data.integer("resize", config.resize, 0, kResizeMax);
         refuse_without_effect(
-            data, "resize", !is_text(config.dataset),
+            data, "resize", kind_of(config.dataset) == kind_of(TrainDataset::digits),
             "dataset " + std::string{to_string(config.dataset)} + ", which has no images");
         data.finish();
     }
@@ -191,12 +200,20 @@ void check_effects(ObjectReader& in, const TrainConfig& config) {
                           "optimizer " + std::string{to_string(config.optimizer)});
     const std::string model{to_string(config.model)};
     const std::string_view reads = kind_read_by(config.model);
-    if (const std::string_view given = kind_of(config.dataset); reads != given) {
+    const bool table = config.dataset == TrainDataset::table;
+    if (const std::string_view given = kind_of(config.dataset);
+        reads != given && !(table && reads_tables(config.model))) {
         const char* needed = config.model == TrainModel::gpt       ? ": it needs dataset text"
                              : config.model == TrainModel::seq2seq ? ": it needs dataset pairs"
+                             : table                               ? ": linear and mlp read them"
                                                                    : "";
         in.error("model",
                  model + " reads " + std::string{reads} + ", not " + std::string{given} + needed);
+    }
+    if (table == (config.loss == TrainLoss::cross_entropy)) {
+        in.error("loss", std::string{to_string(config.loss)} + " is for " +
+                             (table ? "classes; a table's last column has numbers: mse or huber"
+                                    : "the numbers of a table; this data set has classes"));
     }
     refuse_without_effect(in, "dropout", has_dropout(config),
                           "model " + model + ", which has none");
@@ -270,6 +287,10 @@ void read_train_config(const Json& object, const std::string& pointer, TrainConf
     ObjectReader in{object, pointer, errors};
     read_choice(in, "model", train_models(), config.model);
     read_dataset(in, config, errors);
+    if (config.dataset == TrainDataset::table && config.loss == TrainLoss::cross_entropy) {
+        config.loss = TrainLoss::mse;
+    }
+    read_choice(in, "loss", train_losses(), config.loss);
     read_choice(in, "strategy", train_strategies(), config.strategy);
     read_choice(in, "all_reduce", train_all_reduces(), config.all_reduce);
     read_choice(in, "update", train_updates(), config.update);
@@ -317,13 +338,14 @@ Json to_json(const TrainConfig& config) {
     out["dataset"]["path"] = config.dataset_path;
     if (is_text(config.dataset)) {
         out["context"] = config.context;
-    } else {
+    } else if (config.dataset != TrainDataset::table) {
         out["dataset"]["resize"] = config.resize;
     }
     if (generated) {
         out["train_samples"] = config.train_samples;
         out["test_samples"] = config.test_samples;
     }
+    out["loss"] = to_string(config.loss);
     out["strategy"] = to_string(config.strategy);
     if (config.strategy == TrainStrategy::data_parallel) {
         out["all_reduce"] = to_string(config.all_reduce);

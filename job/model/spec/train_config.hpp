@@ -14,8 +14,10 @@
 namespace lockstep {
 
 // The order of the rows in train_choices.cpp.
-enum class TrainModel { mnist_convnet, mlp, alexnet_split, mobilenet_v2, seq2seq, gpt };
-enum class TrainDataset { digits, mnist, cifar10, text, pairs };
+enum class TrainModel { mnist_convnet, mlp, alexnet_split, mobilenet_v2, seq2seq, gpt, linear };
+enum class TrainDataset { digits, mnist, cifar10, text, pairs, table };
+// Of answers that are classes; of those that are numbers.
+enum class TrainLoss { cross_entropy, mse, huber };
 enum class TrainStrategy {
     single,
     data_parallel,
@@ -39,13 +41,14 @@ inline constexpr std::int64_t kBatchSizeMax = 65'536;  // × 28 × 28 floats are
 struct TrainConfig {
     TrainModel model = TrainModel::mnist_convnet;
     TrainDataset dataset = TrainDataset::digits;
-    // Folder of the files, or the file (text, pairs). digits: where to keep the generated files;
-    // empty = a cache folder beside the checkpoints. Required by all others.
+    // Folder of the files, or the file (text, pairs, table). digits: where to keep the generated
+    // files; empty = a cache folder beside the checkpoints. Required by all others.
     std::string dataset_path;
     std::int32_t resize = 0;    // images: height and width they are brought to; 0 = as they are
     std::int32_t context = 64;  // text: bytes of a sample; pairs: at most so many of each text
-    std::int32_t train_samples = 30'000;  // digits only
-    std::int32_t test_samples = 2'000;    // digits only
+    std::int32_t train_samples = 30'000;        // digits only
+    std::int32_t test_samples = 2'000;          // digits only
+    TrainLoss loss = TrainLoss::cross_entropy;  // table: mse unless given
     TrainStrategy strategy = TrainStrategy::data_parallel;
     TrainAllReduce all_reduce = TrainAllReduce::ring;  // data_parallel only
     TrainUpdate update = TrainUpdate::sync;            // parameter_server only
@@ -83,6 +86,7 @@ struct TrainConfig {
 
 std::string_view to_string(TrainModel value);
 std::string_view to_string(TrainDataset value);
+std::string_view to_string(TrainLoss value);
 std::string_view to_string(TrainStrategy value);
 std::string_view to_string(TrainAllReduce value);
 std::string_view to_string(TrainUpdate value);

@@ -3,6 +3,7 @@
 // their own half, which was the one on the same GPU; layer 3 and the dense ones look at both.
 // The channels are the paper's; kernels and strides are for images of about 32 pixels instead of
 // 224, and the dense layers have 1024 units instead of 4096.
+#include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
 
 namespace lockstep {
@@ -20,9 +21,8 @@ Layer alex_layer(const std::string& name, std::int64_t in, std::int64_t out, std
     layer.forward = [side, groups, pool](const at::Tensor& x, std::span<const at::Tensor> p,
                                          const at::Tensor&, const Pass&) {
         const std::int64_t around = side / 2;
-        const at::Tensor y =
-            at::relu(at::conv2d(x, p[0], p[1], /*stride=*/1, around, /*dilation=*/1, groups));
-        return pool ? at::max_pool2d(y, {3, 3}, {2, 2}, {1, 1}) : y;
+        at::Tensor y = at::conv2d(x, p[0], p[1], /*stride=*/1, around, /*dilation=*/1, groups);
+        return pool ? pool_relu(y) : y.relu_();
     };
     return layer;
 }

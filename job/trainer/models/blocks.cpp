@@ -1,7 +1,16 @@
 #include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
 
+#include <cstdint>
+#include <functional>
+#include <numeric>
+
 namespace lockstep {
+
+std::int64_t floats_of(const ModelShape& shape) {
+    return std::accumulate(shape.sample.begin(), shape.sample.end(), std::int64_t{1},
+                           std::multiplies<>{});
+}
 
 Layer conv_layer(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t side,
                  std::int64_t stride, Padding padding, bool bias) {
@@ -50,8 +59,8 @@ Layer dense_layer(const std::string& name, std::int64_t in, std::int64_t out, bo
     layer.parameters = {{name + ".kernel", {out, in}, Start::glorot}, {name + ".bias", {out}}};
     layer.forward = [relu](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
                            const Pass&) {
-        const at::Tensor y = dense(x, p[0], p[1]);
-        return relu ? at::relu(y) : y;
+        at::Tensor y = dense(x, p[0], p[1]);
+        return relu ? y.relu_() : y;
     };
     return layer;
 }

@@ -13,8 +13,10 @@ namespace lockstep {
 // Layer for layer the network of Keras's guide "Distributed training with PyTorch" (the Rescaling
 // layer is done by the Loader). For 28 × 28 × 1: 49,242 parameters learn, 136 do not.
 std::vector<Layer> mnist_convnet_layers(const TrainConfig& config, const ModelShape& shape);
-// pixels → dense 256 → relu → dropout → dense.
+// The numbers of a sample → dense 256 → relu → dropout → dense.
 std::vector<Layer> mlp_layers(const TrainConfig& config, const ModelShape& shape);
+// The numbers of a sample → dense.
+std::vector<Layer> linear_layers(const ModelShape& shape);
 
 // AlexNet in its two halves, for images of about 32 pixels; see models/alexnet_split.cpp.
 std::vector<Layer> alexnet_split_layers(const TrainConfig& config, const ModelShape& shape);
@@ -29,6 +31,9 @@ std::vector<Layer> seq2seq_layers(const ModelShape& shape);
 // twice as much; attention's products with each other come on top, the masked half included.
 TextCosts gpt_costs(const ModelShape& shape);
 TextCosts seq2seq_costs(const ModelShape& shape);
+
+// Of a sample: pixels in their colours, or a table's columns.
+std::int64_t floats_of(const ModelShape& shape);
 
 // The building blocks; names of parameters begin with `name`.
 enum class Padding { valid, same };

@@ -47,6 +47,7 @@ class DataParallel final : public Strategy {
             return reduced;
         }
         const auto received = Clock::now();
+        will_update();
         const std::span<const float> gradients = parameters.gradients();
         const Status applied =
             apply_gradients(config_, parameters.values(), gradients,
@@ -66,7 +67,7 @@ class DataParallel final : public Strategy {
     // them too).
     Result<Evaluation> evaluate(const SampleSet& test) override {
         const Status sent = all_.broadcast(std::as_writable_bytes(model_->buffers()), 0);
-        return sent ? evaluate_model(*model_, test, all_) : fail(sent.error());
+        return sent ? evaluate_model(*model_, test, config_.loss, all_) : fail(sent.error());
     }
 
     Status collect(Checkpoint& state) override {
@@ -75,7 +76,7 @@ class DataParallel final : public Strategy {
     }
     bool root_has_all() const override { return true; }
     Status snapshot(const PartSet&, Snapshot& out) override {
-        copy_model(*model_, optimizer_, out);
+        show_model(*model_, optimizer_, out);
         return {};
     }
     Status distribute(Checkpoint& state) override {

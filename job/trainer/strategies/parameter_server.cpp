@@ -119,10 +119,10 @@ class Worker final : public Strategy {
     // With async the workers are not at the same step, so each looks at its own share alone.
     Result<Evaluation> evaluate(const SampleSet& test) override {
         if (config_.update == TrainUpdate::async) {
-            return evaluate_model(*model_, test, *alone_);
+            return evaluate_model(*model_, test, config_.loss, *alone_);
         }
         const Status sent = workers_->broadcast(std::as_writable_bytes(model_->buffers()), 0);
-        return sent ? evaluate_model(*model_, test, *workers_) : fail(sent.error());
+        return sent ? evaluate_model(*model_, test, config_.loss, *workers_) : fail(sent.error());
     }
 
     Status collect(Checkpoint& state) override {

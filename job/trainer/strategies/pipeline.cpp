@@ -215,7 +215,7 @@ Status Pipeline::forward(const Batch& batch, std::int64_t number, StepResult& re
                                              config_.accumulate * config_.micro_batches));
         if (last()) {
             const at::Tensor targets = tensor_of(batch.target, batch.size).narrow(0, begin, size);
-            micro.output = mean_loss(micro.output, targets);
+            micro.output = mean_loss(micro.output, targets, config_.loss);
             result.loss += micro.weight * micro.output.item<double>();
         } else {
             const at::Tensor value = micro.output.detach().contiguous();
@@ -283,6 +283,7 @@ Status Pipeline::agree_and_apply(StepResult& result) {
     result.loss = said[loss_slot];
     result.stop = said[kStop] > 0.0;
     result.checkpoint = said[kCheckpoint] > 0.0;
+    will_update();
     const Status applied = apply_gradients(config_, parameters.values(), gradients, said[kSquares],
                                            1.0 / place_.chains, optimizer_, scaler(), result);
     result.comm_wait_seconds = std::chrono::duration<double>(received - start).count();
@@ -317,7 +318,7 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
         }
         const at::Tensor y = model_->forward(x, Pass{}).contiguous();
         if (last()) {
-            count_answers(y, tensor_of(batch.target, batch.size), out);
+            count_answers(y, tensor_of(batch.target, batch.size), config_.loss, out);
         } else if (const Status sent = send_on(y); !sent) {
             return fail(sent.error());
         }
@@ -343,10 +344,10 @@ Status Pipeline::snapshot(const PartSet&, Snapshot& out) {
     };
     const std::size_t offset = whole_.floats - sum(parameter_floats_, stage + 1);
     const std::span<const float> values = model_->parameters().values();
-    copy_slice(out.part, 0, Section::parameters, offset, values);
+    show_slice(out.part, 0, Section::parameters, offset, values);
     copy_slice(out.part, 1, Section::buffers, sum(buffer_floats_, stage), model_->buffers());
     for (std::size_t block = 0; block < blocks; ++block) {
-        copy_slice(out.part, 2 + block, Section::optimizer, block * whole_.floats + offset,
+        show_slice(out.part, 2 + block, Section::optimizer, block * whole_.floats + offset,
                    optimizer_.state().subspan(block * values.size(), values.size()));
     }
     out.sizes = {whole_.floats, sum(buffer_floats_, buffer_floats_.size()), blocks * whole_.floats};

@@ -153,7 +153,7 @@ class Replicated final : public Strategy {
 
     Result<Evaluation> evaluate(const SampleSet& test) override {
         show_first();
-        return evaluate_model(first(), test, all_);
+        return evaluate_model(first(), test, config_.loss, all_);
     }
     Status collect(Checkpoint& state) override {
         show_first();
@@ -163,7 +163,8 @@ class Replicated final : public Strategy {
     bool root_has_all() const override { return true; }
     Status snapshot(const PartSet&, Snapshot& out) override {
         show_first();
-        copy_model(first(), *optimizer_, out);
+        show_model(first(), *optimizer_, out);
+        out.copy();  // a step begins by giving the devices their parameters
         return {};
     }
     Status distribute(Checkpoint& state) override {
@@ -209,8 +210,8 @@ class Replicated final : public Strategy {
         const at::Tensor logits =
             replica.model->forward(tensor_of(batch.input, batch.size).narrow(0, begin, size),
                                    replica.pass.training_pass(result, micro, config_.accumulate));
-        const at::Tensor loss =
-            mean_loss(logits, tensor_of(batch.target, batch.size).narrow(0, begin, size));
+        const at::Tensor loss = mean_loss(
+            logits, tensor_of(batch.target, batch.size).narrow(0, begin, size), config_.loss);
         const double weight = static_cast<double>(size) / static_cast<double>(result.samples);
         replica.loss += weight * loss.item<double>();
         loss.backward(at::scalar_tensor(weight * scaler().scale(), at::kFloat));

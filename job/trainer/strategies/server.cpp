@@ -123,11 +123,12 @@ class Server {
                        optimizer_.state().subspan(block * values_.size(), values_.size()));
         }
         const PartSet set{ask.version, ask.start, part_.servers + 1};
-        writer_.begin([this, set]() -> Result<std::string> {
-            const Result<std::filesystem::path> path =
-                write_part(checkpoints_, set, part_.index + 1, copy_);
-            return path ? Result<std::string>{path->string()} : fail(path.error());
-        });
+        writer_.begin([] {},
+                      [this, set]() -> Result<std::string> {
+                          const Result<std::filesystem::path> path =
+                              write_part(checkpoints_, set, part_.index + 1, copy_);
+                          return path ? Result<std::string>{path->string()} : fail(path.error());
+                      });
         return {};
     }
 

@@ -3,7 +3,8 @@
 //   bench_all_reduce RANK SIZE FOLDER BYTES…
 //
 // The ranks meet through files in FOLDER. Rank 0 prints a line of JSON for every number of bytes:
-// {"bytes", "lockstep_us", "gloo_us"}, medians over the rounds of an operation's time.
+// {"bytes", "lockstep_us", "tcp_us", "gloo_us"}, medians over the rounds of an operation's time;
+// tcp: ours as between two machines, without shared memory.
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
 #include "job/collective/gloo.hpp"
@@ -54,6 +55,13 @@ int run(int rank, int size, const std::filesystem::path& folder,
         std::fprintf(stderr, "%s\n", ours.error().text().c_str());
         return 1;
     }
+    options.prefix = "tcp";
+    options.shared_memory = false;
+    const Result<std::unique_ptr<Communicator>> apart = make_gloo(options, keys);
+    if (!apart) {
+        std::fprintf(stderr, "%s\n", apart.error().text().c_str());
+        return 1;
+    }
     gloo::rendezvous::FileStore store{folder.string()};
     gloo::transport::tcp::attr address{"127.0.0.1"};
     auto device = gloo::transport::tcp::CreateDevice(address);
@@ -62,9 +70,8 @@ int run(int rank, int size, const std::filesystem::path& folder,
     for (const std::size_t bytes : sizes) {
         const int times = bytes < (1U << 20U) ? 50 : 8;
         std::vector<float> values(bytes / sizeof(float), 1e-30F);
-        const auto lockstep = [&] {
-            if (const Status done = (*ours)->all_reduce(buffer_of(std::span<float>{values}));
-                !done) {
+        const auto sum = [&](Communicator& ranks) {
+            if (const Status done = ranks.all_reduce(buffer_of(std::span<float>{values})); !done) {
                 std::fprintf(stderr, "%s\n", done.error().text().c_str());
                 std::exit(1);
             }
@@ -79,18 +86,21 @@ int run(int rank, int size, const std::filesystem::path& folder,
             gloo::allreduce(operation);
         };
         std::vector<double> mine;
+        std::vector<double> tcp;
         std::vector<double> theirs;
         for (int round = 0; round < kWarmUp + kRounds; ++round) {
-            const double a = microseconds_of(times, lockstep);
-            const double b = microseconds_of(times, gloo);
+            const double a = microseconds_of(times, [&] { sum(**ours); });
+            const double b = microseconds_of(times, [&] { sum(**apart); });
+            const double c = microseconds_of(times, gloo);
             if (round >= kWarmUp) {
                 mine.push_back(a);
-                theirs.push_back(b);
+                tcp.push_back(b);
+                theirs.push_back(c);
             }
         }
         if (rank == 0) {
-            std::printf("{\"bytes\":%zu,\"lockstep_us\":%.1f,\"gloo_us\":%.1f}\n", bytes,
-                        median(mine), median(theirs));
+            std::printf("{\"bytes\":%zu,\"lockstep_us\":%.1f,\"tcp_us\":%.1f,\"gloo_us\":%.1f}\n",
+                        bytes, median(mine), median(tcp), median(theirs));
             std::fflush(stdout);
         }
     }

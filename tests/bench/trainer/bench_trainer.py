@@ -11,8 +11,8 @@ tests/support/rank_agent.py and report every step to it; the peer reports nothin
 is the wall time of the report calls inside rank 0 (making the message, sending it, and what the
 kernel does to wake the reader) over the time of all steps.
 
-bytes: what two, three and four ranks send a step, counted on a loopback interface of their own (needs
-root), against the ring's 2 (n - 1) / n of the gradients. checkpoint: how long a step waits for a
+bytes: what two, three and four ranks that share no memory send a step, counted on a loopback interface of
+their own (needs root), against the ring's 2 (n - 1) / n of the gradients. checkpoint: how long a step waits for a
 checkpoint, over the median step. start: from exec to the line of the first step, step included.
 """
 
@@ -138,7 +138,8 @@ def bench_all_reduce(options, folder):
                                stderr=subprocess.DEVNULL, check=True, text=True).stdout.splitlines()
         theirs = {row["bytes"]: row["us"] for row in map(json.loads, lines)}
         for row in ours:
-            print(f"all_reduce of {row['bytes']} bytes, 2 ranks: {row['lockstep_us']:.0f} µs; raw gloo "
+            print(f"all_reduce of {row['bytes']} bytes, 2 ranks: {row['lockstep_us']:.0f} µs, over TCP "
+                  f"{row['tcp_us']:.0f} µs; raw gloo "
                   f"{row['gloo_us']:.0f} µs ({row['gloo_us'] / row['lockstep_us']:.2f} ×), torch's "
                   f"{theirs[row['bytes']]:.0f} µs ({theirs[row['bytes']] / row['lockstep_us']:.2f} ×), {python}",
                   flush=True)
@@ -154,7 +155,8 @@ def sent_bytes():
 
 
 def count_bytes(options, folder):
-    """Inside a network of its own: bytes that 20 steps more put on the wire, by number of ranks."""
+    """Inside a network of its own, without memory to share: bytes that 20 steps more put on the wire, by
+    number of ranks, as if each were on a machine of its own."""
     for ranks in (2, 3, 4):
         options.ranks = ranks
         counts = []
@@ -169,7 +171,8 @@ def bench_bytes(options, folder):
     if os.geteuid() != 0:
         print("bytes: SKIPPED: needs root for a network of its own")
         return
-    command = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, __file__,
+    alone = 'ip link set lo up && mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"'
+    command = ["unshare", "--net", "--mount", "sh", "-c", alone, "sh", sys.executable, __file__,
                "--train", options.train, "--count-bytes", str(folder)]
     gradients = 4 * (784 * 256 + 256 + 2560 + 10)
     for line in subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines():

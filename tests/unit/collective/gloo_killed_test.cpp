@@ -45,7 +45,8 @@ bool changes(float& value, float from) {
     return true;
 }
 
-class GlooKilled : public testing::Test {
+// Over TCP, or through the memory that the ranks share.
+class GlooKilled : public testing::TestWithParam<bool> {
   protected:
     using Values = std::vector<float>;
     using Body = std::function<Status(Communicator&, Values&)>;
@@ -56,6 +57,7 @@ class GlooKilled : public testing::Test {
         options.rank = rank;
         options.size = ranks;
         options.connect_timeout = 30s;
+        options.shared_memory = GetParam();
         return make_gloo(options, store);
     }
 
@@ -159,31 +161,33 @@ Status from_root(Communicator& ranks, std::vector<float>& values) {
     return ranks.broadcast(all_of(values), 0);
 }
 
-TEST_F(GlooKilled, WhoReceivesFromItIsTold) {
+TEST_P(GlooKilled, WhoReceivesFromItIsTold) {
     is_told(2, receive, send, /*victim_sees_it=*/false);
 }
 
-TEST_F(GlooKilled, WhoSendsToItIsTold) {
+TEST_P(GlooKilled, WhoSendsToItIsTold) {
     is_told(2, send, receive, /*victim_sees_it=*/true);
 }
 
-TEST_F(GlooKilled, WhoSumsWithItIsTold) {
+TEST_P(GlooKilled, WhoSumsWithItIsTold) {
     is_told(2, sum, sum, /*victim_sees_it=*/true);
 }
 
-TEST_F(GlooKilled, WhoSumsFewValuesWithItIsTold) {
+TEST_P(GlooKilled, WhoSumsFewValuesWithItIsTold) {
     is_told(2, small_sums, small_sums, /*victim_sees_it=*/true);
 }
 
 // Rank 1 gives its values to rank 0, which exchanges them with rank 2.
-TEST_F(GlooKilled, WhoSumsFewValuesForItAndAnotherIsTold) {
+TEST_P(GlooKilled, WhoSumsFewValuesForItAndAnotherIsTold) {
     is_told(3, small_sums, small_sums, /*victim_sees_it=*/true);
 }
 
 // Gloo's broadcast sends to both from one buffer; rank 2 has its values and stays.
-TEST_F(GlooKilled, WhoSendsToItAndToAnotherIsTold) {
+TEST_P(GlooKilled, WhoSendsToItAndToAnotherIsTold) {
     is_told(3, from_root, from_root, /*victim_sees_it=*/true);
 }
+
+INSTANTIATE_TEST_SUITE_P(SharedMemory, GlooKilled, testing::Bool());
 
 }  // namespace
 }  // namespace lockstep

@@ -126,13 +126,17 @@ constexpr Dtype kTypes[] = {Dtype::u8,   Dtype::i32, Dtype::i64, Dtype::f16,
 class GlooOperations : public testing::TestWithParam<std::int32_t> {
   protected:
     // As every rank of a world, for one type after the other.
-    void each_type(const std::function<void(Communicator&, Dtype)>& body) {
-        as_gloo_ranks(GetParam(), [&](Communicator& all) {
-            for (const Dtype type : kTypes) {
-                SCOPED_TRACE(to_string(type));
-                body(all, type);
-            }
-        });
+    void each_type(const std::function<void(Communicator&, Dtype)>& body,
+                   bool shared_memory = false) {
+        as_gloo_ranks(
+            GetParam(),
+            [&](Communicator& all) {
+                for (const Dtype type : kTypes) {
+                    SCOPED_TRACE(to_string(type));
+                    body(all, type);
+                }
+            },
+            100s, shared_memory);
     }
 };
 
@@ -148,7 +152,7 @@ Values of_rank(Dtype type, std::int32_t rank, std::size_t count) {
 }
 
 TEST_P(GlooOperations, AllReduceAndReduce) {
-    each_type([](Communicator& all, Dtype type) {
+    const auto sums = [](Communicator& all, Dtype type) {
         for (const std::size_t count : kCounts) {
             for (const ReduceOp op : kOps) {
                 Values mine = of_rank(type, all.rank(), count);
@@ -175,7 +179,9 @@ TEST_P(GlooOperations, AllReduceAndReduce) {
                 }
             }
         }
-    });
+    };
+    each_type(sums);
+    each_type(sums, /*shared_memory=*/true);
 }
 
 TEST_P(GlooOperations, ReduceScatterGivesEachRankItsShare) {

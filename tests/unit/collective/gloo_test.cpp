@@ -3,6 +3,8 @@
 #include "job/collective/memory_key_store.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,10 +12,12 @@
 #include <cmath>
 #include <csignal>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace lockstep {
@@ -22,14 +26,16 @@ namespace {
 using namespace std::chrono_literals;
 
 // Runs `body` as every rank of a world, one thread each.
-void as_ranks(std::int32_t size, const std::function<void(Communicator&)>& body) {
+void as_ranks(std::int32_t size, const std::function<void(Communicator&)>& body,
+              bool shared_memory = true) {
     MemoryKeyStore store;
     std::vector<std::thread> threads;
     for (std::int32_t rank = 0; rank < size; ++rank) {
-        threads.emplace_back([&store, &body, rank, size] {
+        threads.emplace_back([&store, &body, rank, size, shared_memory] {
             GlooOptions options;
             options.rank = rank;
             options.size = size;
+            options.shared_memory = shared_memory;
             Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
             ASSERT_TRUE(made.has_value()) << made.error().text();
             body(**made);
@@ -75,16 +81,47 @@ TEST(Gloo, TheProgramsOwnHandlerForSigpipeStays) {
     std::signal(SIGPIPE, SIG_DFL);
 }
 
-class GlooWorld : public testing::TestWithParam<std::int32_t> {};
+// Threads of this process with SCHED_BATCH.
+std::size_t batch_threads() {
+    std::size_t out = 0;
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+        const auto id = static_cast<pid_t>(std::stol(task.path().filename().string()));
+        out += ::sched_getscheduler(id) == SCHED_BATCH ? 1 : 0;
+    }
+    return out;
+}
+
+// Beside busy processes a message took a tick of the scheduler, 4 ms: see gloo_device.cpp.
+TEST(Gloo, ItsThreadPushesNobodyOffACoreAndNobodyElseHasItsPolicy) {
+    ASSERT_EQ(batch_threads(), 0U);
+    as_ranks(2, [](Communicator& communicator) {
+        EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER);
+        EXPECT_TRUE(communicator.barrier().has_value());
+        EXPECT_EQ(batch_threads(), 2U);
+        EXPECT_TRUE(communicator.barrier().has_value());
+    });
+    EXPECT_EQ(batch_threads(), 0U);
+}
+
+// So many ranks, over TCP or through the memory that they share.
+class GlooWorld : public testing::TestWithParam<std::tuple<std::int32_t, bool>> {
+  protected:
+    static std::int32_t size() { return std::get<0>(GetParam()); }
+    static void as_ranks(const std::function<void(Communicator&)>& body) {
+        lockstep::as_ranks(size(), body, std::get<1>(GetParam()));
+    }
+};
 
 TEST_P(GlooWorld, AllReduceLeavesTheSumWithTheSameBitsOnEveryRank) {
-    const std::int32_t size = GetParam();
-    // By exchange for two ranks only, and by the ring for all.
+    const std::int32_t size = GlooWorld::size();
+    // By exchange for two ranks only, and by the ring for all; in shared memory in one block, in
+    // some, and in more than there are slots.
     constexpr std::size_t kPair = 50'000;
     constexpr std::size_t kRing = 150'000;
-    for (const std::size_t count : {std::size_t{1}, std::size_t{3}, kPair, kRing}) {
+    constexpr std::size_t kSlotsFull = 700'001;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{3}, kPair, kRing, kSlotsFull}) {
         std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
-        as_ranks(size, [&](Communicator& communicator) {
+        as_ranks([&](Communicator& communicator) {
             std::vector<float> values(count);
             for (std::size_t i = 0; i < count; ++i) {
                 values[i] =
@@ -107,9 +144,9 @@ TEST_P(GlooWorld, AllReduceLeavesTheSumWithTheSameBitsOnEveryRank) {
 
 // Which of the two is the maximum depends on their order: it must be the same on every rank.
 TEST_P(GlooWorld, ZerosOfBothSignsLeaveTheSameBitsOnEveryRank) {
-    const std::int32_t size = GetParam();
+    const std::int32_t size = GlooWorld::size();
     std::vector<std::vector<bool>> negative(static_cast<std::size_t>(size));
-    as_ranks(size, [&](Communicator& communicator) {
+    as_ranks([&](Communicator& communicator) {
         const std::int32_t rank = communicator.rank();
         std::vector<float> values(1000);
         for (std::size_t i = 0; i < values.size(); ++i) {
@@ -127,7 +164,7 @@ TEST_P(GlooWorld, ZerosOfBothSignsLeaveTheSameBitsOnEveryRank) {
 }
 
 TEST_P(GlooWorld, BroadcastCopiesTheRoot) {
-    as_ranks(GetParam(), [](Communicator& communicator) {
+    as_ranks([](Communicator& communicator) {
         std::vector<std::byte> bytes(1000, static_cast<std::byte>(communicator.rank()));
         const std::int32_t root = communicator.size() - 1;
         ASSERT_TRUE(communicator.broadcast(bytes, root).has_value());
@@ -135,7 +172,8 @@ TEST_P(GlooWorld, BroadcastCopiesTheRoot) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, GlooWorld, testing::Range(1, 10));
+INSTANTIATE_TEST_SUITE_P(Sizes, GlooWorld,
+                         testing::Combine(testing::Range(1, 10), testing::Bool()));
 
 TEST(Gloo, AMissingPeerIsATimeout) {
     MemoryKeyStore store;

@@ -156,6 +156,11 @@ Json with_field(const std::string& path, const Json& value) {
         out["train"]["dataset"] = parsed(R"({"name":"pairs","path":"/t"})");
     } else if (path == "train.dataset.name" && value == "pairs") {
         out["train"]["model"] = "seq2seq";
+    } else if (path == "train.dataset.name" && value == "table") {
+        out["train"]["model"] = "linear";
+    } else if (path == "train.loss" && value != "cross_entropy") {
+        out["train"]["model"] = "linear";
+        out["train"]["dataset"] = parsed(R"({"name":"table","path":"/t"})");
     } else if (path == "roles[].count" && value == 1) {
         out.erase("resources");  // the counts add up to the ranks
     }

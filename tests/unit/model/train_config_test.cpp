@@ -74,6 +74,8 @@ TEST(TrainConfig, WhatIsWrittenReadsBackAsTheSame) {
          R"({"strategy":"central_storage","devices":"cpu:0,1,2"})",
          R"({"model":"gpt","dataset":{"name":"text","path":"t"},"context":32,"precision":"bf16"})",
          R"({"all_reduce":"hierarchical"})",
+         R"({"model":"linear","dataset":{"name":"table","path":"t"}})",
+         R"({"model":"mlp","dataset":{"name":"table","path":"t"},"loss":"huber"})",
          R"({"model":"mobilenet_v2","dataset":{"name":"cifar10","path":"p","resize":224},"weights":"w","export":"none"})",
          R"({"model":"mobilenet_v2","norm_mode":"eval","dropout":0.5})",
          R"({"optimizer":"lamb","weight_decay":0.1,"schedule":"linear","warmup_steps":9})",
@@ -154,6 +156,23 @@ INSTANTIATE_TEST_SUITE_P(
                 {"/train/dataset/path", "pairs needs the file of its lines, source TAB target"}},
         Refusal{R"({"model":"seq2seq","dataset":{"name":"pairs","path":"t"},"dropout":0.1})",
                 {"/train/dropout", "has no effect with model seq2seq, which has none"}},
+        Refusal{R"({"model":"gpt","dataset":{"name":"table","path":"t"}})",
+                {"/train/model", "gpt reads text, not tables: it needs dataset text"}},
+        Refusal{
+            R"({"dataset":{"name":"table","path":"t"}})",
+            {"/train/model", "mnist_convnet reads images, not tables: linear and mlp read them"}},
+        Refusal{R"({"model":"linear","dataset":{"name":"table"}})",
+                {"/train/dataset/path", "table needs the file of its rows"}},
+        Refusal{
+            R"({"model":"linear","dataset":{"name":"table","path":"t"},"loss":"cross_entropy"})",
+            {"/train/loss",
+             "cross_entropy is for classes; a table's last column has numbers: mse or huber"}},
+        Refusal{R"({"model":"linear","loss":"mse"})",
+                {"/train/loss", "mse is for the numbers of a table; this data set has classes"}},
+        Refusal{R"({"model":"linear","dropout":0.1})",
+                {"/train/dropout", "has no effect with model linear, which has none"}},
+        Refusal{R"({"model":"mlp","dataset":{"name":"table","path":"t","resize":9}})",
+                {"/train/dataset/resize", "has no effect with dataset table, which has no images"}},
         Refusal{R"({"context":5})", {"/train/context", "has no effect with dataset digits"}},
         Refusal{R"({"strategy":"replicated","devices":"cpu:0,2"})",
                 {"/train/devices", "must be one of: auto, cpu, cpu:0,1 and so on to cpu:0,…,63"}},
@@ -169,6 +188,12 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"model":"gpt","dataset":{"name":"text","path":"t","resize":9}})",
                 {"/train/dataset/resize", "has no effect with dataset text, which has no images"}},
         Refusal{R"({"warmup":3})", {"/train/warmup", "unknown field"}}));
+
+TEST(TrainConfig, ATablesLossIsTheSquareUnlessGiven) {
+    EXPECT_EQ(read("{}").config.loss, TrainLoss::cross_entropy);
+    EXPECT_EQ(read(R"({"model":"linear","dataset":{"name":"table","path":"t"}})").config.loss,
+              TrainLoss::mse);
+}
 
 TEST(TrainConfig, MobileNetsDropoutIsTorchvisionsUnlessGiven) {
     EXPECT_EQ(read(R"({"model":"mobilenet_v2"})").config.dropout, 0.2);

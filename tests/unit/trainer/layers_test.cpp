@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace lockstep {
@@ -168,6 +169,63 @@ TEST(Dense, EqualsLibTorchsLinear) {
             EXPECT_TRUE(close(results[i], results[i + 4], 1e-4)) << batch << " " << i;
         }
     }
+}
+
+// What the strategies hand out: the gradient's place is there before the backward pass, and a
+// second one adds to it.
+TEST(Dense, AddsTheGradientOfTheWeightsToWhereItIsKept) {
+    at::manual_seed(4);
+    const at::Tensor x = at::randn({5, 3});
+    const at::Tensor values = at::randn({2, 3});
+    at::Tensor plain = leaf(values);
+    at::Tensor kept = leaf(values);
+    const at::Tensor place = at::zeros({2, 3});
+    kept.mutable_grad() = place;
+    const at::Tensor none = at::zeros({2});
+    at::linear(x, plain, none).pow(2).sum().backward();
+    for (int time = 1; time <= 2; ++time) {
+        dense(x, kept, none).pow(2).sum().backward();
+        EXPECT_EQ(kept.grad().data_ptr(), place.data_ptr());
+        EXPECT_TRUE(close(place, plain.grad() * time, 1e-5)) << time;
+    }
+}
+
+class PoolRelu : public testing::TestWithParam<std::vector<std::int64_t>> {};
+
+TEST_P(PoolRelu, EqualsThePoolingOfTheRelu) {
+    at::manual_seed(6);
+    // Of few values, so that a window often has the largest twice.
+    const at::Tensor values = at::randint(-3, 4, GetParam()).to(at::kFloat).contiguous(kLast);
+    const auto pooled = [](const at::Tensor& x) {
+        return at::max_pool2d(at::relu(x), {3, 3}, {2, 2}, {1, 1});
+    };
+    at::Tensor want_x = leaf(values);
+    at::Tensor got_x = leaf(values);
+    const at::Tensor want = pooled(want_x);
+    const at::Tensor got = pool_relu(got_x);
+    ASSERT_EQ(got.sizes(), want.sizes());
+    EXPECT_TRUE(got.equal(want));
+    const at::Tensor upstream = at::randn(want.sizes());
+    want.backward(upstream);
+    got.backward(upstream);
+    EXPECT_TRUE(close(got_x.grad(), want_x.grad(), 1e-6));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PoolRelu,
+                         testing::Values(std::vector<std::int64_t>{1, 1, 1, 1},
+                                         std::vector<std::int64_t>{2, 3, 2, 5},
+                                         std::vector<std::int64_t>{2, 20, 7, 7},
+                                         std::vector<std::int64_t>{3, 96, 28, 28}));
+
+TEST(PoolRelu, WhatIsNoNumberStaysThat) {
+    at::Tensor x = at::full({1, 1, 5, 5}, -1.0);
+    x[0][0][1][1] = std::numeric_limits<float>::quiet_NaN();
+    x[0][0][1][2] = 8.0;
+    const at::Tensor y = pool_relu(x);
+    EXPECT_TRUE(y[0][0][0][0].isnan().item<bool>());
+    EXPECT_TRUE(y[0][0][1][1].isnan().item<bool>());
+    EXPECT_EQ(y[0][0][2][2].item<float>(), 0.0F);
+    EXPECT_EQ(y[0][0][0][1].isnan().item<bool>(), true);
 }
 
 TEST(GlobalAverage, IsTheMeanOverThePixelsWithItsGradient) {

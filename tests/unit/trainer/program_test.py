@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import struct
@@ -294,6 +295,8 @@ class Train(unittest.TestCase):
             ({"model": "seq2seq", "dataset": {"name": "pairs", "path": "/nonexistent"}}, "/nonexistent"),
             ({"model": "seq2seq", "dataset": {"name": "pairs", "path": __file__}}, "line 1 has no tab"),
             ({"model": "gpt", "dataset": {"name": "text", "path": "/dev/null"}}, "must be at least"),
+            ({"model": "linear", "dataset": {"name": "table", "path": "/nonexistent"}}, "/nonexistent"),
+            ({"model": "linear", "dataset": {"name": "table", "path": __file__}}, "columns, the first one has"),
         ]
         for config, reason in cases:
             done = self.alone(config)
@@ -314,6 +317,43 @@ class Train(unittest.TestCase):
         accuracy = [m["accuracy"] for _, m in reports if m.get("kind") == "epoch"]
         self.assertGreater(accuracy[-1], 0.8)
         self.assertRegex(outputs[0], r"[0-9]+ tokens/s, MFU 0\.[0-9]+")
+
+    def test_a_tables_prices_are_learned_and_their_errors_reported(self):
+        chance = random.Random(7)
+        rows = ["rooms,age,price"]
+        for _ in range(300):
+            rooms, age = chance.uniform(2, 9), chance.uniform(0, 90)
+            rows.append(f"{rooms:.3f},{age:.3f},{20 + 30 * rooms - age / 3 + chance.gauss(0, 1):.3f}")
+        (self.folder / "prices.csv").write_text("\n".join(rows) + "\n")
+        group = Group(self.folder, 2, {
+            "model": "linear", "dataset": {"name": "table", "path": str(self.folder / "prices.csv")},
+            "batch_size": 10, "epochs": 20, "optimizer": "sgd", "learning_rate": 0.01})
+        codes, outputs, reports = group.finish()
+        self.assertEqual(codes, [0, 0], outputs)
+        ends = [m for r, m in reports if r == 0 and m.get("kind") == "epoch"]
+        self.assertNotIn("accuracy", ends[-1])
+        self.assertGreater(ends[-1]["r2"], 0.99)
+        self.assertLess(ends[-1]["mae"], 2.0, "in the price's own unit: its noise has 0.8")
+        self.assertRegex(outputs[0], r"MAE [0-9.]+, R² 0\.99")
+        # What a reader of the exported file needs to ask the model for a price.
+        done = self.alone({"model": "linear", "dataset": {"name": "table", "path": str(self.folder / "prices.csv")},
+                           "batch_size": 20, "epochs": 40, "optimizer": "sgd", "learning_rate": 0.01},
+                          "--checkpoints", str(self.folder / "alone"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        raw = (self.folder / "alone" / "model.safetensors").read_bytes()
+        size = struct.unpack("<Q", raw[:8])[0]
+        header, values = json.loads(raw[8:8 + size]), raw[8 + size:]
+        columns = json.loads(header["__metadata__"]["columns"])
+        self.assertEqual([column["name"] for column in columns], ["rooms", "age", "price"])
+
+        def floats(name):
+            begin, end = header[name]["data_offsets"]
+            return struct.unpack(f"<{(end - begin) // 4}f", values[begin:end])
+
+        scaled = [(x - c["mean"]) / c["deviation"] for x, c in zip((5, 30), columns, strict=False)]
+        answer = sum(w * x for w, x in zip(floats("dense.kernel"), scaled, strict=True)) + floats("dense.bias")[0]
+        price = answer * columns[-1]["deviation"] + columns[-1]["mean"]
+        self.assertAlmostEqual(price, 20 + 30 * 5 - 30 / 3, delta=3)
 
     def test_weights_that_are_no_number_end_every_rank_at_step_one(self):
         small = {**SMALL, "model": "mlp", "max_steps": 1}

@@ -1,12 +1,16 @@
 #include "job/trainer/reducer.hpp"
 
+#include "job/trainer/layers.hpp"
 #include "tests/unit/trainer/ranks.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <semaphore>
+#include <span>
 #include <vector>
 
 namespace lockstep {
@@ -86,6 +90,26 @@ TEST_P(ReducerWith, AParameterTheLossDoesNotUseCountsAsZero) {
 
 // One bucket for all, one per parameter, and the default.
 INSTANTIATE_TEST_SUITE_P(BucketBytes, ReducerWith, testing::Values(1U << 20U, 4U, 0U));
+
+// dense() adds its weights' gradient itself and gives LibTorch none; that they are final must be
+// known all the same, or the sum would not run beside the backward pass.
+TEST(Reducer, ADenseLayersGradientsAreSummedWithoutWaitingForTheEnd) {
+    FlatParameters parameters{{{"kernel", {4, 3}, Start::ones}, {"bias", {4}}}, 0};
+    std::counting_semaphore<> sums{0};
+    GradientReducer reducer{2,
+                            [&](std::span<float>) -> Status {
+                                sums.release();
+                                return {};
+                            },
+                            parameters, 4};
+    parameters.zero_gradients();
+    reducer.arm();
+    dense(at::ones({2, 3}), parameters[0], parameters[1]).sum().backward();
+    for (std::size_t bucket = 0; bucket < reducer.buckets(); ++bucket) {
+        EXPECT_TRUE(sums.try_acquire_for(std::chrono::seconds{30})) << bucket;
+    }
+    ASSERT_TRUE(reducer.finish(never).has_value());
+}
 
 TEST(Reducer, SmallBucketsAreOnePerParameter) {
     as_ranks(2, [](Communicator& communicator) {

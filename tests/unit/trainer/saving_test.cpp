@@ -10,9 +10,13 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -26,11 +30,16 @@ TEST(CheckpointWriter, TheCallerGoesOnWhileItWrites) {
     bool let_go = false;
     CheckpointWriter writer;
     EXPECT_FALSE(writer.take(true).has_value());
-    writer.begin([&]() -> Result<std::string> {
-        std::unique_lock lock{mutex};
-        changed.wait(lock, [&] { return let_go; });
-        return std::string{"one"};
-    });
+    bool copied = false;
+    writer.begin([&] { copied = true; },
+                 [&]() -> Result<std::string> {
+                     std::unique_lock lock{mutex};
+                     changed.wait(lock, [&] { return let_go; });
+                     return std::string{"one"};
+                 });
+    writer.wait_copied();
+    EXPECT_TRUE(copied);
+    writer.wait_copied();  // nothing more to wait for
     EXPECT_FALSE(writer.take(false).has_value());
     EXPECT_FALSE(writer.idle());
     {
@@ -43,7 +52,7 @@ TEST(CheckpointWriter, TheCallerGoesOnWhileItWrites) {
     EXPECT_EQ(**first, "one");
     EXPECT_TRUE(writer.idle());
     EXPECT_FALSE(writer.take(true).has_value());
-    writer.begin([]() -> Result<std::string> { return fail(Errc::exhausted, "disk full"); });
+    writer.begin([] {}, []() -> Result<std::string> { return fail(Errc::exhausted, "disk full"); });
     const auto second = writer.take(true);
     ASSERT_TRUE(second.has_value());
     ASSERT_FALSE(second->has_value());
@@ -59,6 +68,53 @@ TrainConfig small_mlp() {
     config.loader_workers = 0;
     config.checkpoint_every_steps = 3;
     return config;
+}
+
+// What is left to be copied beside the next step is still the state before it when that step asks.
+TEST(Saving, TheStateIsCopiedBesideTheNextStep) {
+    for (const TrainStrategy strategy :
+         {TrainStrategy::data_parallel, TrainStrategy::pipeline, TrainStrategy::replicated}) {
+        SCOPED_TRACE(to_string(strategy));
+        TrainConfig config = small_mlp();
+        config.strategy = strategy;
+        const bool one = strategy == TrainStrategy::replicated;
+        as_worlds(one ? 1 : 2, 0, [&](World& world) {
+            const Dataset& data = few_digits();
+            auto made = make_strategy(config, shape_of(data), world);
+            ASSERT_TRUE(made.has_value()) << made.error().text();
+            Loader loader{data.train, 32, 0};
+            std::vector<std::uint32_t> order(64);
+            std::iota(order.begin(), order.end(), 0U);
+            loader.begin(std::move(order));
+            const auto step = [&](std::int64_t number) {
+                StepResult result;
+                result.step = number;
+                result.samples = 32;
+                result.learning_rate = 0.01;
+                return (*made)->step(loader, result);
+            };
+            ASSERT_TRUE(step(1).has_value());
+            Snapshot kept;
+            if (world.rank() == 0 || !(*made)->root_has_all()) {
+                ASSERT_TRUE((*made)->snapshot({1, 0, 1}, kept).has_value());
+            }
+            Snapshot now = kept;
+            now.copy();
+            (*made)->before_update([&] { kept.copy(); });
+            ASSERT_TRUE(step(2).has_value());
+            ASSERT_EQ(kept.part.slices.size(), now.part.slices.size());
+            for (std::size_t i = 0; i < now.part.slices.size(); ++i) {
+                EXPECT_EQ(kept.part.slices[i].source.data(), nullptr) << i;
+                EXPECT_TRUE(kept.part.slices[i].values == now.part.slices[i].values) << i;
+            }
+            if (world.rank() == 0) {
+                Snapshot later;
+                ASSERT_TRUE((*made)->snapshot({2, 0, 1}, later).has_value());
+                later.copy();
+                EXPECT_FALSE(later.part.slices[0].values == now.part.slices[0].values);
+            }
+        });
+    }
 }
 
 std::vector<std::string> files_of(const std::filesystem::path& folder) {
