@@ -209,12 +209,11 @@ bool JobEnvironment::begin(const JobSpec& spec) {
     if (spec.inherit_environment) {
         keep_folders(base_, config_.inherited);
     }
-    const bool wanted = !spec.setup.empty() && spec.preflight.mode != PreflightMode::only;
-    if (wanted && problem_.empty()) {
-        tasks_.spawn("setup", run());
-        return true;
-    }
-    return false;
+    return !spec.setup.empty() && spec.preflight.mode != PreflightMode::only && problem_.empty();
+}
+
+void JobEnvironment::run_setup() {
+    tasks_.spawn("setup", run());
 }
 
 void JobEnvironment::kill() {

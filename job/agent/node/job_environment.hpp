@@ -31,8 +31,10 @@ class JobEnvironment {
     // Once, with the first WELCOME, whose secrets are these ranks' own from then on. Why no rank
     // can start; "" = nothing is missing.
     std::string take_secrets(const JobSpec& spec, wire::Welcome& welcome);
-    // Once, after it. Whether the setup runs now; else everything is there.
+    // Once, after it. Whether the setup is to run; else everything is there.
     bool begin(const JobSpec& spec);
+    // `ended` follows.
+    void run_setup();
 
     // Why no rank can start, for the job's user; "" = none is known.
     const std::string& problem() const { return problem_; }

@@ -158,6 +158,7 @@ void Node::take_job(JobSpec spec) {
     }
     if (environment_.begin(*spec_)) {
         take(node_input::SetupBegun{});
+        environment_.run_setup();
     }
 }
 
