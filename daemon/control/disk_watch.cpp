@@ -18,7 +18,7 @@ constexpr auto kPatience = std::chrono::seconds{20};
 }  // namespace
 
 std::optional<DiskRoom> disk_room(const std::filesystem::path& folder) {
-    struct statvfs info {};
+    struct statvfs info{};
     if (::statvfs(folder.c_str(), &info) != 0) {
         return std::nullopt;
     }

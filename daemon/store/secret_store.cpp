@@ -55,7 +55,7 @@ Status sync_folder(const fs::path& folder) {
 }
 
 Result<UnixMillis> time_of(const fs::path& file) {
-    struct stat info {};
+    struct stat info{};
     if (::stat(file.c_str(), &info) != 0) {
         return fail(errno_error("stat " + file.string(), errno));
     }

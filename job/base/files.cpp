@@ -54,7 +54,7 @@ Result<UniqueFd> open_plain(const std::filesystem::path& path) {
     if (!fd) {
         return fail(errno_error("open " + path.string(), errno));
     }
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
         return fail(Errc::denied, path.string() + ": not a regular file");
     }
@@ -158,7 +158,7 @@ Status make_private_directories(const std::filesystem::path& path) {
             return fail(errno_error("mkdir " + built.string(), errno));
         }
     }
-    struct stat info {};
+    struct stat info{};
     if (::stat(path.c_str(), &info) != 0) {
         return fail(errno_error("mkdir " + path.string(), errno));
     }

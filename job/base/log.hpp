@@ -21,9 +21,8 @@ struct Field {
     Field(std::string_view k, const char* v) : key(k), value(v) {}
     Field(std::string_view k, bool v) : key(k), value(v ? "true" : "false") {}
     template <class Number>
-    requires(std::integral<Number> || std::floating_point<Number>)
-        Field(std::string_view k, Number v)
-        : key(k), value(std::to_string(v)) {}
+        requires(std::integral<Number> || std::floating_point<Number>)
+    Field(std::string_view k, Number v) : key(k), value(std::to_string(v)) {}
 };
 using Fields = std::initializer_list<Field>;
 

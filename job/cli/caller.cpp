@@ -20,8 +20,8 @@ bool is_word_sign(char c) {
 // The folder's name as the shell has it, if that is still this folder: on many clusters the real
 // path of a home is another on every machine.
 std::string current_directory(const std::string& shells) {
-    struct stat one {};
-    struct stat other {};
+    struct stat one{};
+    struct stat other{};
     if (!shells.empty() && shells.front() == '/' && ::stat(shells.c_str(), &one) == 0 &&
         ::stat(".", &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino) {
         return shells;
@@ -31,7 +31,7 @@ std::string current_directory(const std::string& shells) {
 }
 
 bool is_program(const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
            ::access(path.c_str(), X_OK) == 0;
 }

@@ -36,7 +36,7 @@ class Interruptions {
   public:
     Interruptions() {
         signalled = 0;
-        struct sigaction noted {};
+        struct sigaction noted{};
         noted.sa_handler = on_signal;
         noted.sa_flags = static_cast<int>(SA_RESETHAND);
         ::sigaction(SIGINT, &noted, &interrupt_);
@@ -50,8 +50,8 @@ class Interruptions {
     }
 
   private:
-    struct sigaction interrupt_ {};
-    struct sigaction terminate_ {};
+    struct sigaction interrupt_{};
+    struct sigaction terminate_{};
 };
 
 // The file or standard output that lines go to.

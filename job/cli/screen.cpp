@@ -85,7 +85,7 @@ extern "C" void on_stop(int /*signal*/) {
 }
 
 void handle(int signal, void (*handler)(int)) {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = handler;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(signal, &action, nullptr);

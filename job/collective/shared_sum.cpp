@@ -223,7 +223,7 @@ class SharedSum::Call {
         return {begin * values_.size, end - begin};
     }
 
-    std::uint64_t least(std::atomic<std::uint64_t> Progress::*what) const {
+    std::uint64_t least(std::atomic<std::uint64_t> Progress::* what) const {
         std::uint64_t out = UINT64_MAX;
         for (std::int32_t rank = 0; rank < memory_.ranks(); ++rank) {
             out = std::min(out, (memory_.progress(rank).*what).load(std::memory_order_acquire));

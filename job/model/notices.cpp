@@ -26,8 +26,7 @@ std::string_view first_bytes(std::string_view text, std::size_t most) {
 
 std::string on_one_line(std::string_view text) {
     std::string out = printable(text);
-    std::replace_if(
-        out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+    std::replace_if(out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
     return std::string{trim(first_bytes(out, kNoticeTextBytes))};
 }
 

@@ -14,7 +14,7 @@ namespace {
 std::atomic<bool> asked_for_checkpoint{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
 // Of who had the signal before; written before the handler is installed.
-struct sigaction handler_before {};
+struct sigaction handler_before{};
 
 void on_checkpoint_signal(int number, siginfo_t* info, void* context) {
     asked_for_checkpoint.store(true, std::memory_order_relaxed);
@@ -35,7 +35,7 @@ bool install_checkpoint_handler() {
     for (const auto& [word, number] : kSignals) {
         if (name != nullptr && word == name) {
             sigaction(number, nullptr, &handler_before);
-            struct sigaction action {};
+            struct sigaction action{};
             action.sa_sigaction = on_checkpoint_signal;
             action.sa_flags = SA_RESTART | SA_SIGINFO;
             sigemptyset(&action.sa_mask);

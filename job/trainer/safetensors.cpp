@@ -192,7 +192,7 @@ Result<TensorFile> TensorFile::open(const std::filesystem::path& path) {
     if (!out.file_) {
         return fail(errno_error("open " + path.string(), errno));
     }
-    struct stat info {};
+    struct stat info{};
     if (::fstat(out.file_.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
         return fail(Errc::denied, path.string() + ": not a regular file");
     }

@@ -29,7 +29,7 @@ void on_signal(int number) {
 }  // namespace
 
 void install() {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);

@@ -108,7 +108,7 @@ bool take_key(const std::string& key, const std::string& value, Config& out) {
 }
 
 std::string check_inode(int fd, bool last, bool folder, const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd, &info) != 0) {
         return path + ": " + std::strerror(errno);
     }

@@ -40,7 +40,7 @@ int own_folder(int parent, const char* name) {
         return -1;
     }
     const int fd = ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct stat info {};
+    struct stat info{};
     if (fd >= 0 &&
         (::fstat(fd, &info) != 0 || info.st_uid != ::geteuid() || (info.st_mode & 022) != 0)) {
         ::close(fd);
@@ -210,7 +210,7 @@ Reply open_log(const Config& config, const Person& person, const Order& order) {
         // Readers that wait for a log need the difference.
         return {errno == ENOENT ? Status::failed : Status::refused, std::strerror(errno)};
     }
-    struct stat info {};
+    struct stat info{};
     if (::fstat(static_cast<int>(fd), &info) != 0 || !S_ISREG(info.st_mode) ||
         info.st_uid != person.uid || info.st_nlink != 1) {
         return {Status::refused, "no regular file of the user's own"};

@@ -145,7 +145,7 @@ ClaimState read_claim(const std::filesystem::path& attempt_directory, std::int32
         return state;
     }
     state.kind = ClaimState::Kind::ended;
-    struct stat info {};
+    struct stat info{};
     state.has_result =
         ::stat((attempt_directory / wire::result_file_name(node_rank)).c_str(), &info) == 0;
     return state;

@@ -26,13 +26,8 @@ inline void answer(const JobInput& input, const Status& status) {
 template <class Inputs>  // std::vector or std::deque of JobInput
 void refuse_commands(Inputs& inputs, const std::optional<Status>& why) {
     std::erase_if(inputs, [&](const JobInput& input) {
-        const bool command = std::visit(
-            [](const auto& one) {
-                return requires {
-                    one.done;
-                };
-            },
-            input);
+        const bool command =
+            std::visit([](const auto& one) { return requires { one.done; }; }, input);
         if (command && why) {
             answer(input, *why);
         }

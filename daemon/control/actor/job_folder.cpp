@@ -44,7 +44,7 @@ DiskUse disk_use(const fs::path& job_directory, std::int64_t most,
             use.partly = true;
             break;
         }
-        struct stat about {};
+        struct stat about{};
         if (::lstat(at->path().c_str(), &about) == 0) {
             constexpr std::int64_t kBlock = 512;
             part_of(use, at->path().lexically_relative(job_directory)) +=

@@ -69,7 +69,7 @@ Status share_folder(const std::filesystem::path& folder, uid_t user) {
 
 Status open_to_others(const std::filesystem::path& folder) {
     for (std::filesystem::path at = folder; !at.empty(); at = at.parent_path()) {
-        struct stat info {};
+        struct stat info{};
         if (::stat(at.c_str(), &info) != 0) {
             return fail(errno_error("stat " + at.string(), errno));
         }

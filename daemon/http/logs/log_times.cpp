@@ -14,7 +14,7 @@ constexpr std::int64_t kMarksAtOnce = 1024;
 LogTimes LogTimes::open(const std::filesystem::path& path) {
     UniqueFd fd{
         ::open(log_marks_path(path).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
-    struct stat info {};
+    struct stat info{};
     if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
         return LogTimes{UniqueFd{}, 0};
     }

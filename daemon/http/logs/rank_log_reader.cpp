@@ -61,7 +61,7 @@ Result<RankLogReader> RankLogReader::open_at(int folder, const std::string& path
         }
         return fail(errno_error("log", errno));
     }
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd.get(), &info) != 0) {
         return fail(errno_error("log", errno));
     }
@@ -76,7 +76,7 @@ Result<RankLogReader> RankLogReader::open_at(int folder, const std::string& path
 }
 
 Result<std::int64_t> RankLogReader::size() const {
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd_.get(), &info) != 0) {
         return fail(errno_error("log", errno));
     }

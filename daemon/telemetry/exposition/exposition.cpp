@@ -259,7 +259,7 @@ class JobsWriter {
 
     void progress() {
         const auto integer = [this](std::string_view name, std::string_view help,
-                                    std::optional<std::int64_t> JobStats::*field) {
+                                    std::optional<std::int64_t> JobStats::* field) {
             text_.family(name, MetricType::gauge, help);
             for (const auto& job : jobs_) {
                 if (const auto& value = job.stats->*field) {

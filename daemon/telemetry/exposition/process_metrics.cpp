@@ -62,7 +62,7 @@ void read_stat(ProcessUse& use) {
 
 // One is open for every agent: to look at each would take a scrape 2 ms.
 std::optional<std::uint64_t> count_descriptors() {
-    struct stat folder {};
+    struct stat folder{};
     if (::stat("/proc/self/fd", &folder) == 0 && folder.st_size > 0) {
         return static_cast<std::uint64_t>(folder.st_size);  // since Linux 6.2, see proc(5)
     }

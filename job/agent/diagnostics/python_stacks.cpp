@@ -83,7 +83,7 @@ std::optional<AskedForStack> ask_of(std::size_t tree, const ProcessLook& process
     one.tree = tree;
     one.process = &process;
     one.file = stack_file(process.pid);
-    struct stat info {};
+    struct stat info{};
     if (!one.file || !catches_stack_signal(process.pid) || ::fstat(one.file.get(), &info) != 0 ||
         !S_ISREG(info.st_mode)) {
         return std::nullopt;
@@ -93,7 +93,7 @@ std::optional<AskedForStack> ask_of(std::size_t tree, const ProcessLook& process
 }
 
 off_t size_of(const AskedForStack& one) {
-    struct stat info {};
+    struct stat info{};
     return ::fstat(one.file.get(), &info) == 0 ? info.st_size : 0;
 }
 

@@ -88,7 +88,7 @@ Variables parse_environment(std::string_view text) {
 }
 
 bool is_own_folder(const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
            ::access(path.c_str(), X_OK) == 0;
 }

@@ -86,8 +86,8 @@ void NodeChildren::finish() {
                 continue;
             }
             pollfd readable{child->output.native_handle(), POLLIN, 0};
-            for (int i = 0; i<kChildDrainTurns&& ::poll(&readable, 1, 0)> 0 && read_some(*child);
-                 ++i) {
+            for (int i = 0;
+                 i < kChildDrainTurns && ::poll(&readable, 1, 0) > 0 && read_some(*child); ++i) {
             }
         }
     }

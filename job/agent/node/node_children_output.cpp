@@ -104,7 +104,7 @@ Task<void> NodeChildren::read_output(ChildPointer child) {
 void NodeChildren::find_files(Child& child) {
     for (const char* number : {"1", "2"}) {
         const std::string path = "/proc/" + std::to_string(child.pid) + "/fd/" + number;
-        struct statx info {};
+        struct statx info{};
         if (::statx(AT_FDCWD, path.c_str(), 0, STATX_BASIC_STATS | STATX_BTIME, &info) != 0 ||
             !S_ISREG(info.stx_mode)) {
             continue;

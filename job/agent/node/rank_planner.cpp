@@ -64,7 +64,7 @@ Result<std::string> RankPlanner::prepare_folders() const {
     std::string directory = config.attempt_directory.string();
     if (!spec.working_directory.empty()) {
         directory = (config.attempt_directory / spec.working_directory).string();
-        struct stat info {};
+        struct stat info{};
         if (::stat(directory.c_str(), &info) != 0) {
             return fail(Errc::not_found, (errno == ENOENT || errno == ENOTDIR
                                               ? "working directory does not exist: "

@@ -129,7 +129,7 @@ std::vector<std::string> network_mounts(const std::filesystem::path& root) {
 
 std::string look_at_path(const PathFact& path) {
     Json out = Json::object();
-    struct stat info {};
+    struct stat info{};
     // What is still to be made lies in the nearest directory that is there.
     std::filesystem::path at{path.path};
     int failed = ::stat(at.c_str(), &info) == 0 ? 0 : errno;
@@ -142,7 +142,7 @@ std::string look_at_path(const PathFact& path) {
         out["directory"] = S_ISDIR(info.st_mode);
         out["enter"] = ::access(at.c_str(), X_OK) == 0;
         out["write"] = ::access(at.c_str(), W_OK) == 0;
-        struct statvfs room {};
+        struct statvfs room{};
         if (::statvfs(at.c_str(), &room) == 0 && room.f_blocks > 0) {
             out["free_mb"] =
                 static_cast<std::int64_t>(static_cast<double>(room.f_bavail) *

@@ -25,7 +25,7 @@ std::string text_of(const Json& object, const char* key) {
 // {"message": {"message": "ValueError: …", "extraInfo": {"py_callstack": "…", "timestamp": "…"}}},
 // torch/distributed/elastic/multiprocessing/errors/error_handler.py.
 std::optional<ExceptionNote> read_error_file(const std::filesystem::path& path, std::int64_t pid) {
-    struct stat info {};
+    struct stat info{};
     if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
         return std::nullopt;
     }

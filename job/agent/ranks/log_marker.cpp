@@ -14,7 +14,7 @@ LogMarker LogMarker::open(const std::filesystem::path& log) {
     LogMarker marker;
     marker.fd_ = UniqueFd{
         ::open(log_marks_path(log).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
-    struct stat info {};
+    struct stat info{};
     if (!marker.fd_ || ::fstat(marker.fd_.get(), &info) != 0) {
         marker.fd_ = UniqueFd{};
         return marker;
@@ -29,7 +29,7 @@ void LogMarker::mark(std::int64_t offset, UnixMillis now, std::int32_t generatio
     if (!fd_ || (generation == generation_ && now >= last_ && now - last_ < apart)) {
         return;
     }
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd_.get(), &info) == 0) {  // another node's agent may have marked meanwhile
         rows_ = info.st_size / static_cast<std::int64_t>(kLogMarkBytes);
     }

@@ -318,7 +318,7 @@ void RankGroup::on_exit(Rank& rank) {
     // Everything it wrote is in the pipe by now; a daemonized grandchild may keep the pipe open
     // and write for ever, so the end of the output is not waited for.
     pollfd readable{rank.output.native_handle(), POLLIN, 0};
-    for (int i = 0; i<kDrainTurns&& ::poll(&readable, 1, 0)> 0 && read_some(rank); ++i) {
+    for (int i = 0; i < kDrainTurns && ::poll(&readable, 1, 0) > 0 && read_some(rank); ++i) {
     }
     wire::Exited exited = std::move(*end);
     exited.generation = rank.generation;

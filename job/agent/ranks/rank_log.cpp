@@ -18,7 +18,7 @@ constexpr std::int64_t kBlock = 4096;  // partial blocks are zeroed, not freed: 
 Result<RankLog> RankLog::open(const std::filesystem::path& path, const Caps& caps,
                               std::int32_t generation) {
     UniqueFd fd{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
-    struct stat info {};
+    struct stat info{};
     if (!fd || ::fstat(fd.get(), &info) != 0) {
         return fail(errno_error("open " + path.string(), errno));
     }
@@ -72,7 +72,7 @@ void RankLog::write(std::string_view bytes, UnixMillis now) {
 // A rank may have moved to another node, whose agent writes to the same file: what it has written
 // stays when this one, thought lost, goes on.
 void RankLog::look_at_size() {
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd_.get(), &info) == 0) {
         size_ = info.st_size;
     }

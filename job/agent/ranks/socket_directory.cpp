@@ -30,7 +30,7 @@ UniqueFd lock_folder(const std::filesystem::path& path) {
 
 // Not a link, this user's, and nobody else's to look into.
 bool is_private(const std::filesystem::path& path) {
-    struct stat info {};
+    struct stat info{};
     return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
            info.st_uid == ::geteuid() && (info.st_mode & 0077U) == 0;
 }

@@ -91,7 +91,7 @@ std::vector<char*> pointers(std::vector<std::string>& items) {
 }
 
 bool is_file(const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 

@@ -98,7 +98,7 @@ void Standbys::ended(std::int32_t local_rank) {
 
 // The file goes with the rank's process, so it is not only looked for when it matters.
 void Standbys::look_for_hooks(Place& place) const {
-    struct stat info {};
+    struct stat info{};
     place.hooked =
         place.hooked ||
         ::stat((hooks_ + "/stacks." + std::to_string(place.rank.pid)).c_str(), &info) == 0;

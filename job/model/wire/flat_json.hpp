@@ -201,8 +201,10 @@ class TextWriter {
     void put(bool value) { text += value ? "true" : "false"; }
     void put(const Json& value) { text += dump_json(value); }
     template <class T>
-    requires std::is_integral_v<T>
-    void put(T value) { text += std::to_string(value); }
+        requires std::is_integral_v<T>
+    void put(T value) {
+        text += std::to_string(value);
+    }
     template <class T>
     void put(const std::vector<T>& list) {
         text += '[';

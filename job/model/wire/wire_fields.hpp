@@ -11,7 +11,7 @@
 namespace lockstep::wire {
 
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Hello>
+    requires std::is_same_v<std::remove_const_t<M>, Hello>
 void fields(V& visit, M& m) {
     visit("protocol", m.protocol);
     visit("node_rank", m.node_rank);
@@ -26,7 +26,7 @@ void fields(V& visit, M& m) {
     visit.optional("preflight", m.preflight);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Join>
+    requires std::is_same_v<std::remove_const_t<M>, Join>
 void fields(V& visit, M& m) {
     visit("address", m.address);
     visit("port", m.port);
@@ -38,22 +38,23 @@ void fields(V& visit, M& m) {
     visit.optional("addresses", m.addresses);
 }
 template <class V, class M>
-requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
-         std::is_same_v<std::remove_const_t<M>, Start> ||
-         std::is_same_v<std::remove_const_t<M>, Save> ||
-         std::is_same_v<std::remove_const_t<M>, TableRequest> ||
-         std::is_same_v<std::remove_const_t<M>, Examined> ||
-         std::is_same_v<std::remove_const_t<M>, EvidenceSaved>) void fields(V& visit, M& m) {
+    requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
+             std::is_same_v<std::remove_const_t<M>, Start> ||
+             std::is_same_v<std::remove_const_t<M>, Save> ||
+             std::is_same_v<std::remove_const_t<M>, TableRequest> ||
+             std::is_same_v<std::remove_const_t<M>, Examined> ||
+             std::is_same_v<std::remove_const_t<M>, EvidenceSaved>)
+void fields(V& visit, M& m) {
     visit("generation", m.generation);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, AskSave>
+    requires std::is_same_v<std::remove_const_t<M>, AskSave>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("round", m.round);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, CanSave>
+    requires std::is_same_v<std::remove_const_t<M>, CanSave>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("round", m.round);
@@ -61,7 +62,7 @@ void fields(V& visit, M& m) {
     visit("problem", m.problem);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, SaveAsked>
+    requires std::is_same_v<std::remove_const_t<M>, SaveAsked>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -70,7 +71,7 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, StartedRank>
+    requires std::is_same_v<std::remove_const_t<M>, StartedRank>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
     visit("pid", m.pid);
@@ -81,7 +82,7 @@ void fields(V& visit, M& m) {
     visit.optional("signal", m.signal);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, RankState>
+    requires std::is_same_v<std::remove_const_t<M>, RankState>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
     visit("pid", m.pid);
@@ -89,7 +90,7 @@ void fields(V& visit, M& m) {
     visit("wchan", m.wchan);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Examine>
+    requires std::is_same_v<std::remove_const_t<M>, Examine>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("reason", m.reason);
@@ -97,31 +98,31 @@ void fields(V& visit, M& m) {
     visit.optional("gentle", m.gentle);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, EvidenceFile>
+    requires std::is_same_v<std::remove_const_t<M>, EvidenceFile>
 void fields(V& visit, M& m) {
     visit("name", m.name);
     visit("size", m.size);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, EvidenceGap>
+    requires std::is_same_v<std::remove_const_t<M>, EvidenceGap>
 void fields(V& visit, M& m) {
     visit("what", m.what);
     visit("why", m.why);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, RankEvidence>
+    requires std::is_same_v<std::remove_const_t<M>, RankEvidence>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
     visit("frame", m.frame);
     visit.optional("stack", m.stack);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Started>
+    requires std::is_same_v<std::remove_const_t<M>, Started>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Exited>
+    requires std::is_same_v<std::remove_const_t<M>, Exited>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -140,7 +141,7 @@ void fields(V& visit, M& m) {
     visit.optional("launcher", m.launcher);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Warned>
+    requires std::is_same_v<std::remove_const_t<M>, Warned>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -148,7 +149,7 @@ void fields(V& visit, M& m) {
     visit("message", m.message);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Fault>
+    requires std::is_same_v<std::remove_const_t<M>, Fault>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -158,7 +159,7 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, CheckpointSaved>
+    requires std::is_same_v<std::remove_const_t<M>, CheckpointSaved>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -168,7 +169,7 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, GpuXid>
+    requires std::is_same_v<std::remove_const_t<M>, GpuXid>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -178,13 +179,13 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Done>
+    requires std::is_same_v<std::remove_const_t<M>, Done>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, KeyRequest>
+    requires std::is_same_v<std::remove_const_t<M>, KeyRequest>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("id", m.id);
@@ -201,18 +202,18 @@ void fields(V& visit, M& m) {
     visit.optional("values", m.values);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Checked>
+    requires std::is_same_v<std::remove_const_t<M>, Checked>
 void fields(V& visit, M& m) {
     visit("facts", m.facts);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Probed>
+    requires std::is_same_v<std::remove_const_t<M>, Probed>
 void fields(V& visit, M& m) {
     visit("round", m.round);
     visit("results", m.results);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, PairTested>
+    requires std::is_same_v<std::remove_const_t<M>, PairTested>
 void fields(V& visit, M& m) {
     visit("round", m.round);
     visit("ms", m.ms);
@@ -220,19 +221,19 @@ void fields(V& visit, M& m) {
     visit("absent", m.absent);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, PairTest>
+    requires std::is_same_v<std::remove_const_t<M>, PairTest>
 void fields(V& visit, M& m) {
     visit("round", m.round);
     visit("task", m.task);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Probe>
+    requires std::is_same_v<std::remove_const_t<M>, Probe>
 void fields(V& visit, M& m) {
     visit("round", m.round);
     visit("peers", m.peers);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Beat>
+    requires std::is_same_v<std::remove_const_t<M>, Beat>
 void fields(V& visit, M& m) {
     visit("time", m.time);
     visit("generation", m.generation);
@@ -242,24 +243,24 @@ void fields(V& visit, M& m) {
     visit.number_or_none("offset_error_us", m.offset_error_us);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Clock>
+    requires std::is_same_v<std::remove_const_t<M>, Clock>
 void fields(V& visit, M& m) {
     visit("asked_us", m.asked_us);
     visit("daemon_us", m.daemon_us);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Bye>
+    requires std::is_same_v<std::remove_const_t<M>, Bye>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("reason", m.reason);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Drain>
+    requires std::is_same_v<std::remove_const_t<M>, Drain>
 void fields(V& visit, M& m) {
     visit("reason", m.reason);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Table>
+    requires std::is_same_v<std::remove_const_t<M>, Table>
 void fields(V& visit, M& m) {
     visit("digest", m.digest);
     visit("hosts", m.hosts);
@@ -267,7 +268,7 @@ void fields(V& visit, M& m) {
     visit.optional("ports", m.ports);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Welcome>
+    requires std::is_same_v<std::remove_const_t<M>, Welcome>
 void fields(V& visit, M& m) {
     visit("daemon", m.daemon);
     visit("time", m.time);
@@ -284,7 +285,7 @@ void fields(V& visit, M& m) {
     visit.optional("secret_values", m.secret_values);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, World>
+    requires std::is_same_v<std::remove_const_t<M>, World>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("world_size", m.world_size);
@@ -303,26 +304,26 @@ void fields(V& visit, M& m) {
     visit.optional("admitted", m.admitted);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Abort>
+    requires std::is_same_v<std::remove_const_t<M>, Abort>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("reason", m.reason);
     visit("grace_ms", m.grace_ms);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Stop>
+    requires std::is_same_v<std::remove_const_t<M>, Stop>
 void fields(V& visit, M& m) {
     visit("reason", m.reason);
     visit("grace_ms", m.grace_ms);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Ack>
+    requires std::is_same_v<std::remove_const_t<M>, Ack>
 void fields(V& visit, M& m) {
     visit("batch", m.batch);
     visit("event", m.event);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, KeyReply>
+    requires std::is_same_v<std::remove_const_t<M>, KeyReply>
 void fields(V& visit, M& m) {
     visit("id", m.id);
     visit("ok", m.ok);
@@ -337,13 +338,13 @@ void fields(V& visit, M& m) {
     visit.optional("version", m.version);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, Fenced>
+    requires std::is_same_v<std::remove_const_t<M>, Fenced>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("message", m.message);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, AttemptFile>
+    requires std::is_same_v<std::remove_const_t<M>, AttemptFile>
 void fields(V& visit, M& m) {
     visit("url", m.url);
     visit("ticket", m.ticket);
@@ -355,21 +356,21 @@ void fields(V& visit, M& m) {
     visit.optional("socket", m.socket);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, ClaimFile>
+    requires std::is_same_v<std::remove_const_t<M>, ClaimFile>
 void fields(V& visit, M& m) {
     visit("pid", m.pid);
     visit("incarnation", m.incarnation);
     visit("node", m.node);
 }
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, ResultFile>
+    requires std::is_same_v<std::remove_const_t<M>, ResultFile>
 void fields(V& visit, M& m) {
     visit("incarnation", m.incarnation);
     visit("generation", m.generation);
 }
 
 template <class V, class M>
-requires std::is_same_v<std::remove_const_t<M>, GaveUpFile>
+    requires std::is_same_v<std::remove_const_t<M>, GaveUpFile>
 void fields(V& visit, M& m) {
     visit("incarnation", m.incarnation);
     visit("node", m.node);

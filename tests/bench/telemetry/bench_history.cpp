@@ -433,7 +433,6 @@ int main(int argc, char** argv) {
         measure_steady(io, load);
     }
     say("done", 0, "-");
-    run_until(
-        io, [] { return false; }, Steady::now() + std::chrono::hours{1});
+    run_until(io, [] { return false; }, Steady::now() + std::chrono::hours{1});
     return 0;
 }

@@ -227,8 +227,7 @@ int main(int argc, char** argv) {
         net::co_spawn(io, pusher->push(), net::detached);
     }
     const auto scraped = load.at(static_cast<double>(load.seconds));
-    run_until(
-        io, [] { return false; }, scraped);
+    run_until(io, [] { return false; }, scraped);
     say("scraped", 0, "-");
     // A second more for those that are under way.
     run_until(

@@ -45,7 +45,7 @@ TEST(RankLog, KeepsTheBeginningAndTheNewestAndFreesTheMiddle) {
     const std::size_t newest = (256 - 16 - 32) << 10;
     EXPECT_EQ(text.find('\0', text.size() - newest), std::string::npos) << "the newest are whole";
     EXPECT_EQ(text[300 << 10], '\0');
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(::stat((folder / "log").c_str(), &info), 0);
     EXPECT_LE(info.st_blocks * 512, 256 << 10);
     EXPECT_EQ(log->lost_bytes(), 0);

@@ -244,7 +244,7 @@ TEST_F(RanksTest, AnEndlesslyPrintingRankStaysWithinDiskAndMemory) {
         << agent->log();
     EXPECT_EQ(agent->code(), 0);
     EXPECT_LT(memory, kSanitized ? 256 : 64);  // AddressSanitizer keeps what was freed
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(::stat((folder.path() / wire::rank_log_name(0)).c_str(), &info), 0);
     EXPECT_GT(info.st_size, 1LL << 30);
     EXPECT_LE(info.st_blocks * 512, limits::kLogBytes + (1 << 20));

@@ -26,7 +26,7 @@ class SocketFolder : public testing::Test {
         const fs::path path{made.path()};
         EXPECT_EQ(path.parent_path(), base_.path());
         EXPECT_TRUE(path.filename().string().starts_with(shared_name() + "-")) << path;
-        struct stat info {};
+        struct stat info{};
         ASSERT_EQ(::lstat(path.c_str(), &info), 0);
         EXPECT_TRUE(S_ISDIR(info.st_mode));
         EXPECT_EQ(info.st_uid, ::geteuid());

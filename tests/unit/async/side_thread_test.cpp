@@ -74,10 +74,8 @@ TEST_F(SideThreadTest, WorkThatThrowsIsNoAnswerAndTheNextOneIs) {
     SideThread side{io_};
     Answer bad;
     Answer good;
-    start(
-        side, []() -> int { throw std::runtime_error("no"); }, 10s, bad);
-    start(
-        side, [] { return 7; }, 10s, good);
+    start(side, []() -> int { throw std::runtime_error("no"); }, 10s, bad);
+    start(side, [] { return 7; }, 10s, good);
     run_until_ended(bad);
     run_until_ended(good);
     EXPECT_EQ(bad.value, std::nullopt);
@@ -101,8 +99,7 @@ TEST_F(SideThreadTest, ACallThatHangsIsNotWaitedForAndWhatWaitsBehindItNeverBegi
     EXPECT_EQ(behind.value, std::nullopt);
     hang_->set_value();
     Answer after;
-    start(
-        side, [] { return 3; }, 10s, after);
+    start(side, [] { return 3; }, 10s, after);
     run_until_ended(after);
     EXPECT_EQ(after.value, 3) << "it came back";
     EXPECT_FALSE(*late);
@@ -115,8 +112,7 @@ TEST_F(SideThreadTest, WithSeveralThreadsOneThatHangsHoldsUpNobody) {
     start(side, hanging(), 10s, stuck);
     for (int i = 0; i < 3; ++i) {
         Answer other;
-        start(
-            side, [i] { return i; }, 10s, other);
+        start(side, [i] { return i; }, 10s, other);
         run_until_ended(other);
         EXPECT_EQ(other.value, i);
     }

@@ -23,7 +23,7 @@ class FileCopyTest : public ::testing::Test {
         std::ofstream{from() / path} << text;
     }
     static std::int64_t seconds_of(const fs::path& file) {
-        struct stat info {};
+        struct stat info{};
         EXPECT_EQ(::stat(file.c_str(), &info), 0);
         return info.st_mtim.tv_sec;
     }

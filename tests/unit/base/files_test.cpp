@@ -21,7 +21,7 @@ TEST_F(Files, AreReplacedAsAWholeWithTheModeAskedFor) {
     ASSERT_TRUE(write_file_atomic(path, "one", 0600).has_value());
     ASSERT_TRUE(write_file_atomic(path, "two", 0600).has_value());
     EXPECT_EQ(*read_file(path, 100), "two");
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(::stat(path.c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0600U);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator{folder_.path()}, {}), 1);
@@ -38,7 +38,7 @@ TEST_F(Files, DirectoriesAreMadePrivate) {
     const auto path = folder_ / "a/b/c";
     ASSERT_TRUE(make_private_directories(path).has_value());
     ASSERT_TRUE(make_private_directories(path).has_value());
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(::stat((folder_ / "a").c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0700U);
     std::ofstream{folder_ / "file"} << "x";

@@ -306,9 +306,9 @@ TEST_F(CliExport, WhereNothingCanBeWrittenItSaysSo) {
 
 TEST_F(CliExport, AFullDiskLeavesNothingBehind) {
     // As much as a file may be: none of it.
-    struct rlimit before {};
+    struct rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-    const struct rlimit none { 0, before.rlim_max };
+    const struct rlimit none{0, before.rlim_max};
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
     run_.options.tensorboard = folder_;

@@ -43,7 +43,7 @@ static_assert(nccl::kShrinkAbort == NCCL_SHRINK_ABORT);
 template <class A, class B>
 constexpr bool kAlike =
     sizeof(A) == sizeof(B) && alignof(A) == alignof(B) &&
-    std::is_pointer_v<A> == std::is_pointer_v<B>&& std::is_class_v<A> == std::is_class_v<B>;
+    std::is_pointer_v<A> == std::is_pointer_v<B> && std::is_class_v<A> == std::is_class_v<B>;
 template <class A, class B>
 struct Calls;
 template <class A, class... As, class B, class... Bs>

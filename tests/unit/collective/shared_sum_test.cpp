@@ -30,8 +30,7 @@ bool nobody(std::int32_t) {
 }
 
 // What each of so many ranks gets; `spoil`: what reaches a rank instead of what was sent.
-Sums meet(
-    std::int32_t ranks, const Spoil& spoil = [](auto, auto&) {}) {
+Sums meet(std::int32_t ranks, const Spoil& spoil = [](auto, auto&) {}) {
     Sums out(static_cast<std::size_t>(ranks));
     std::vector<std::byte> all;
     std::barrier together{ranks};

@@ -73,7 +73,7 @@ TEST_F(SharedFolder, ItsUserWorksInItAndNobodyElseSeesIt) {
     for (const auto& path : {attempt / "log", attempt, job}) {
         EXPECT_FALSE(as(kEve, [&] { return opens(path, O_RDONLY); })) << path;
     }
-    struct stat info {};
+    struct stat info{};
     EXPECT_NE(::lstat((attempt / "log").c_str(), &info), -1);
     EXPECT_EQ(info.st_uid, kAda);
 }

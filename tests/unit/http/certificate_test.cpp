@@ -23,7 +23,7 @@ constexpr UnixMillis kYear = 365LL * 86'400'000;
 const std::vector<std::string> kNames{"localhost", "127.0.0.1", "fd00::7", "node-1.example"};
 
 unsigned mode_of(const std::filesystem::path& path) {
-    struct stat info {};
+    struct stat info{};
     return ::stat(path.c_str(), &info) == 0 ? info.st_mode & 07777U : 0U;
 }
 

@@ -92,7 +92,9 @@ TEST_F(UnixListenerTest, RequestsAndAgentsComeThroughItWithTheirTokens) {
 }
 
 TEST_F(UnixListenerTest, ItIsItsUsersAloneAndReplacesWhatAKilledOneLeft) {
-    { std::ofstream{path_} << "a file of that name"; }
+    {
+        std::ofstream{path_} << "a file of that name";
+    }
     listen_at(path_);
     struct stat info = {};
     ASSERT_EQ(::stat(path_.c_str(), &info), 0);

@@ -79,21 +79,15 @@ TEST(PreflightGpus, EachFaultHasItsCheckItsWordsAndItsSeverity) {
         {[](GpuHealth& g) { g.slowdown = kSlowdownPowerBrake | kSlowdownSoftwareThermal; },
          "n1 gpu_clocks warn: GPU 3 (3B:00.0) is slowed down by heat, the power brake"},
         {[](GpuHealth& g) { g.slowdown = 0x107; }, ""},  // idle, a limit or clocks somebody set
-        {[](GpuHealth& g) {
-             g.others = {{4711, "python3", 40'000}};
-         },
+        {[](GpuHealth& g) { g.others = {{4711, "python3", 40'000}}; },
          "n1 gpu_in_use warn: GPU 3 (3B:00.0) is used by process 4711 python3 with 40000 MiB"},
-        {[](GpuHealth& g) {
-             g.others = {{1, "", -1}, {2, "x", -1}};
-         },
+        {[](GpuHealth& g) { g.others = {{1, "", -1}, {2, "x", -1}}; },
          "n1 gpu_in_use warn: GPU 3 (3B:00.0) is used by processes 1, 2 x"},
         {[](GpuHealth& g) { g.memory_mb = 1025; },
          "n1 gpu_in_use warn: GPU 3 (3B:00.0) has 1025 MiB in use and no process shows that holds "
          "them"},
         {[](GpuHealth& g) { g.memory_mb = 1024; }, ""},
-        {[](GpuHealth& g) {
-             g.link_errors = {{2, 1, 0, 0}, {5, 0, 2, 1}};
-         },
+        {[](GpuHealth& g) { g.link_errors = {{2, 1, 0, 0}, {5, 0, 2, 1}}; },
          "n1 nvlink warn: GPU 3 (3B:00.0) has counted errors of its NVLinks (link 2: 1 CRC error, "
          "link 5: 2 replays, 1 recovery)"},
     };

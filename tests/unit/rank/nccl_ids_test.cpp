@@ -113,8 +113,8 @@ std::vector<Result<std::vector<NcclId>>> exchange(std::int32_t ranks,
                                                   KeyServer& server) {
     std::vector<Result<std::vector<NcclId>>> got(static_cast<std::size_t>(ranks));
     const auto call = [&](RankClient& client, std::int32_t rank) {
-        got[static_cast<std::size_t>(rank)] = exchange_nccl_ids(
-            client, {"world", rank, ranks}, [&] { return make(rank); }, 60s);
+        got[static_cast<std::size_t>(rank)] =
+            exchange_nccl_ids(client, {"world", rank, ranks}, [&] { return make(rank); }, 60s);
     };
     std::vector<std::unique_ptr<RankClient>> clients;
     std::vector<std::thread> roots;

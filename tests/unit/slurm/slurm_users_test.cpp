@@ -88,7 +88,7 @@ TEST_F(SlurmTokensTest, OnlyOnesOwnLivingTokenIsTaken) {
 
 TEST_F(SlurmTokensTest, ARestartFindsThemAndOthersDoNot) {
     ASSERT_TRUE(tokens_.put("alice", token_of("alice")).has_value());
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(::stat((folder_ / "tokens/alice").c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0600U);
     ASSERT_TRUE(write_file_atomic(folder_ / "tokens/bob", "damaged", 0600).has_value());

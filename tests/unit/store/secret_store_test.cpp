@@ -36,7 +36,7 @@ class SecretStoreTest : public ::testing::Test {
 
 TEST_F(SecretStoreTest, OneIsAPrivateFileAndIsThereAfterARestart) {
     ASSERT_TRUE(put("ada", "KEY", "value\nof two lines"));
-    struct stat info {};
+    struct stat info{};
     ASSERT_EQ(::stat(file("ada", "KEY").c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0600U);
     SecretStore next{folder_.path() / "secrets"};

@@ -170,10 +170,9 @@ TEST(GpuHistory, StepsThatARestartDidAgainAreBothThereByTime) {
         series.ingest(reports, 1, 100 + static_cast<double>(seq));
     };
     const auto seen = [&](std::uint32_t generation, double time, double use) {
-        const auto rows = make_gpu_rows("n0", gpu_look(time, 1, use, {{0, 0, 1}}), generation,
-                                        [&](const auto& ranks) {
-                                            return series.step_in({1, generation}, ranks);
-                                        });
+        const auto rows = make_gpu_rows(
+            "n0", gpu_look(time, 1, use, {{0, 0, 1}}), generation,
+            [&](const auto& ranks) { return series.step_in({1, generation}, ranks); });
         series.ingest(rows.value_or(GpuRows{}), 1, time);
     };
     seen(0, 99, 0.0);  // nothing has begun

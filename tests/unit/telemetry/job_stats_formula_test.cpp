@@ -48,7 +48,8 @@ class RandomRun {
     }
 
     JobSeries job;
-    std::optional<double> at(std::size_t rank, std::int64_t step, double StepReport::*field) const {
+    std::optional<double> at(std::size_t rank, std::int64_t step,
+                             double StepReport::* field) const {
         const auto& reports = ranks_[rank].reports;
         for (auto it = reports.rbegin(); it != reports.rend(); ++it) {
             if (it->step <= step && !is_absent((*it).*field)) {

@@ -113,8 +113,7 @@ class SampleScan : public testing::Test {
         return got ? std::move(*got) : SamplePage{};
     }
     // All pages; `between` them something may happen.
-    ByRank read(
-        SampleAsk ask, const std::function<void()>& between = [] {}) {
+    ByRank read(SampleAsk ask, const std::function<void()>& between = [] {}) {
         ByRank out;
         pages_ = 0;
         for (bool more = true; more;) {
