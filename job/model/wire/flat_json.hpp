@@ -1,6 +1,11 @@
 // Frequent messages without a DOM: FlatTaker parses them in place, TextWriter writes them
 // directly. Both visit the same list of fields as FieldTaker
 // and FieldWriter (fields.hpp). Internal to job/model. Any thread.
+//
+// Beside simdjson 3.0.1 (build/bin/bench_parsers): STARTED of 8 ranks in 0.9 us, 0.55 by
+// simdjson, 2.6 by nlohmann without reading a field. That is 4 ms at a start of 12,288 agents, for
+// which every frame would need 64 bytes behind it, a key that is given twice would be taken, and
+// agent and lockstepd had one library more: not taken.
 #pragma once
 
 #include "job/base/json.hpp"
