@@ -216,7 +216,8 @@ std::string World::describe() const {
     std::string out = "generation " + std::to_string(newest == nullptr ? 0 : newest->number) +
                       (newest != nullptr && newest->open() ? " live" : " over") +
                       (newest != nullptr && newest->first_failure ? " failed" : "") + ", " +
-                      std::string{to_string(due(job(), wall_).kind)};
+                      std::string{to_string(due(job(), wall_).kind)} + " (" +
+                      due(job(), wall_).cause.message + ")";
     for (std::int32_t slot = 0; slot < kSlots; ++slot) {
         const Node& self = node(slot);
         out += "; " + std::to_string(slot) + (lost(slot) ? " lost" : "") +
