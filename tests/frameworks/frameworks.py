@@ -23,6 +23,7 @@ import harness
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 ENVIRONMENTS = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", harness.SOURCE / "build" / "frameworks"))
+LISTS = harness.SOURCE / "deploy" / "frameworks"
 MEASURED = {"LOCKSTEP_PYTHON_HOOKS": "measure"}
 SECONDS = 300  # for a job; most take 10 to 30 of them on two cores
 SLURM = os.environ.get("LOCKSTEP_FRAMEWORKS_SLURM") == "1"
@@ -43,8 +44,11 @@ def in_every_run(test):
 
 
 def is_installed(name):
-    """Whole, not what an installation left that was ended."""
-    return (ENVIRONMENTS / name / "installed.txt").exists()
+    """As its list is now, and whole: not what an installation left that was ended."""
+    try:
+        return (ENVIRONMENTS / name / "installed.txt").read_bytes() == (LISTS / f"{name}.txt").read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 def start_cluster():
@@ -226,7 +230,7 @@ class Marked(unittest.TestLoader):
 
 
 def main():
-    """77, which ctest shows as skipped, where none of the file's environments is installed."""
+    """77, which ctest shows as skipped, where nothing was asked, say because no environment is installed."""
     wanted = {one.ENVIRONMENT: one for one in vars(sys.modules["__main__"]).values()
               if isinstance(one, type) and issubclass(one, Framework) and one.ENVIRONMENT}
     missing = [name for name in wanted if not is_installed(name)]
@@ -234,12 +238,13 @@ def main():
         print(f"SKIPPED: not installed (deploy/install-frameworks {' '.join(missing)})", file=sys.stderr)
     if len(missing) == len(wanted):
         sys.exit(77)
-    if not SLURM and not FEW:
-        unittest.main(verbosity=2)
-    loader = Marked("on_slurm" if SLURM else "in_every_run")
-    try:
-        unittest.main(verbosity=2, testLoader=loader)
-    finally:
+    marked = Marked("on_slurm" if SLURM else "in_every_run") if SLURM or FEW else None
+    result = unittest.main(verbosity=2, exit=False, testLoader=marked or unittest.defaultTestLoader).result
+    if marked and marked.left_out and not SLURM:
         name = pathlib.Path(sys.argv[0]).stem.removeprefix("test_")
-        if loader.left_out and not SLURM:
-            print(f"{loader.left_out} more: tests/frameworks/run {name}", file=sys.stderr)
+        print(f"{marked.left_out} more: tests/frameworks/run {name}", file=sys.stderr)
+    if not result.wasSuccessful():
+        sys.exit(1)
+    if result.testsRun == len(result.skipped):
+        print("SKIPPED: no test was run", file=sys.stderr)
+        sys.exit(77)
