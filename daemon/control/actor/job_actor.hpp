@@ -57,7 +57,9 @@ class JobActor : public std::enable_shared_from_this<JobActor>, private JobSteps
     bool aside() const { return placement_.aside(); }
     ControlContext& context() { return context_; }
     // The job as the API shows it now; rebuilt when the job or its telemetry has changed.
-    std::shared_ptr<const std::string> view() { return face_.view(now()); }
+    std::shared_ptr<const std::string> view() {
+        return face_.view([this] { return now(); });
+    }
     LiveView live() const { return face_.live(); }
     // From telemetry, at most 250 ms old; nullptr if nothing was reported.
     const telemetry::JobStats* stats() { return machine_.stats(now()); }

@@ -35,14 +35,16 @@ LiveView JobFace::live() const {
     return out;
 }
 
-std::shared_ptr<const std::string> JobFace::view(const Surroundings& now) {
+std::shared_ptr<const std::string> JobFace::view(
+    const std::function<Surroundings()>& surroundings) {
+    const auto now = context_.clock.steady();
     const bool moving = job().started_at != 0;
     const bool waits_otherwise =
         view_reason_ != machine_.pending_reason() || view_start_ != machine_.expected_start();
-    if (!view_ || waits_otherwise || (moving && now.steady - view_at_ > kViewAge)) {
-        machine_.stats(now);
+    if (!view_ || waits_otherwise || (moving && now - view_at_ > kViewAge)) {
+        machine_.stats(surroundings());
         view_ = std::make_shared<const std::string>(dump_json(job_json(job(), live())));
-        view_at_ = now.steady;
+        view_at_ = now;
         view_reason_ = machine_.pending_reason();
         view_start_ = machine_.expected_start();
     }

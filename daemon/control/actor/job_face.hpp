@@ -8,6 +8,7 @@
 #include "job/model/job_view.hpp"
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,9 +18,9 @@ class JobFace {
   public:
     JobFace(ControlContext& context, JobMachine& machine) : context_{context}, machine_{machine} {}
 
-    // The job as the API shows it now; rebuilt when the job or its telemetry has changed. `now`: of
-    // the machine's surroundings.
-    std::shared_ptr<const std::string> view(const Surroundings& now);
+    // The job as the API shows it now; rebuilt when the job or its telemetry has changed, for which
+    // the machine's surroundings are asked.
+    std::shared_ptr<const std::string> view(const std::function<Surroundings()>& surroundings);
     // The job has changed.
     void forget() { view_.reset(); }
     LiveView live() const;

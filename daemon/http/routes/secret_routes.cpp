@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-// Each byte of a value may be \u00XX.
-
 Json view_of(const SecretStore::About& secret) {
     Json json = Json::object();
     json["name"] = secret.name;

@@ -48,7 +48,7 @@ struct FrameworkTraits {
     std::string_view (*variant)(const JobSpec& spec) = nullptr;
     // Its roles; empty: any. Left out: worker alone.
     std::span<const std::string_view> (*roles)(const JobSpec& spec) = nullptr;
-    // What is wrong with the roles, which are of known names and fill the nodes.
+    // What is wrong with the roles, which are of known names.
     void (*check_roles)(const JobSpec& spec, std::vector<FieldError>& errors) = nullptr;
     // Whether the job is over once the ranks of such a role have ended, unless it says so itself.
     // Left out: all but servers and an evaluator.

@@ -163,15 +163,15 @@ void check_sizes(JobSpec& spec, std::vector<FieldError>& errors) {
                                             "of every other, so at most " +
                                             std::to_string(limits::kEndpoints)});
     }
+    if (const auto check = traits_of(spec.framework).check) {
+        check(spec, errors);
+    }
     if (has_too_few_gpus(spec)) {
         errors.push_back({"/resources/gpus_per_node",
                           std::to_string(spec.resources.gpus_per_node) +
                               " GPUs: each of a node's TensorFlow workers needs some of its own"});
     }
     check_shared_gpus(spec, errors);
-    if (const auto check = traits_of(spec.framework).check) {
-        check(spec, errors);
-    }
 }
 
 }  // namespace
