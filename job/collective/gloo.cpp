@@ -106,19 +106,11 @@ class GlooCommunicator final : public Communicator {
   public:
     GlooCommunicator(std::shared_ptr<WatchedGloo> context,
                      std::shared_ptr<gloo::transport::Device> device,
-                     std::chrono::milliseconds patience)
-        : device_(std::move(device)), context_(std::move(context)), patience_(patience) {}
-
-    // Every rank calls it, before anything else. Throws what Gloo throws.
-    void share_memory() {
-        shared_ = SharedSum::meet(rank(), size(), [&](std::span<const std::byte> mine) {
-            std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size()));
-            std::copy(mine.begin(), mine.end(),
-                      all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * rank());
-            gather(reinterpret_cast<char*>(all.data()), mine.size(), kAgreeTag);
-            return all;
-        });
-    }
+                     std::chrono::milliseconds patience, bool shares_memory)
+        : device_(std::move(device)),
+          context_(std::move(context)),
+          patience_(patience),
+          shares_memory_(shares_memory) {}
 
     std::int32_t rank() const override { return context_->rank; }
     std::int32_t size() const override { return context_->size; }
@@ -131,6 +123,9 @@ class GlooCommunicator final : public Communicator {
         return agreed(Kind::all_reduce, values, op, 0, [&](std::uint32_t tag) {
             const ReduceFunction combine = reduce_function(values.type, op);
             auto* data = static_cast<std::byte*>(values.data);
+            if (std::exchange(shares_memory_, false)) {
+                share_memory();
+            }
             if (shared_) {
                 const Status done = shared_->run(
                     {data, values.count, size_of(values.type)}, combine, tag, patience_,
@@ -256,14 +251,35 @@ class GlooCommunicator final : public Communicator {
     // Gloo's one way to end the operations of other threads: a wait that is too long closes every
     // connection of the context and tells all who wait.
     void do_abort() override {
-        if (shared_) {
-            shared_->abort();
+        {
+            const std::lock_guard lock{abort_mutex_};
+            aborted_ = true;
+            if (shared_) {
+                shared_->abort();
+            }
         }
         std::byte nothing{};
         static_cast<void>(guarded("", [&] {
             auto buffer = context_->createUnboundBuffer(&nothing, sizeof nothing);
             buffer->waitRecv(std::chrono::milliseconds{1});
         }));
+    }
+
+    // At the first all-reduce, which every rank has agreed to: most groups of two or of a node
+    // never make one. Throws what Gloo throws.
+    void share_memory() {
+        auto made = SharedSum::meet(rank(), size(), [&](std::span<const std::byte> mine) {
+            std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size()));
+            std::copy(mine.begin(), mine.end(),
+                      all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * rank());
+            gather(reinterpret_cast<char*>(all.data()), mine.size(), kAgreeTag);
+            return all;
+        });
+        const std::lock_guard lock{abort_mutex_};
+        shared_ = std::move(made);
+        if (shared_ && aborted_) {
+            shared_->abort();
+        }
     }
 
     static std::uint64_t pair_slot(ConstBuffer values) {
@@ -334,8 +350,11 @@ class GlooCommunicator final : public Communicator {
     std::shared_ptr<gloo::transport::Device> device_;
     std::shared_ptr<WatchedGloo> context_;
     std::chrono::milliseconds patience_;
+    bool shares_memory_;                 // if it can; not asked yet
     std::unique_ptr<SharedSum> shared_;  // none: the ranks are not on one machine
-    std::set<CollectiveCall> known_;     // that all ranks have made alike
+    std::mutex abort_mutex_;  // of the two that abort() shares with the operations' thread
+    bool aborted_ = false;
+    std::set<CollectiveCall> known_;  // that all ranks have made alike
     ExchangeAllReduce exchange_;
 };
 
@@ -358,12 +377,8 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
         context->connectFullMesh(adapter, device);
         context->setTimeout(options.operation_timeout);
         context->watch(options.operation_timeout);
-        auto ranks = std::make_unique<GlooCommunicator>(std::move(context), std::move(device),
-                                                        options.operation_timeout);
-        if (options.shared_memory) {
-            ranks->share_memory();
-        }
-        out = std::move(ranks);
+        out = std::make_unique<GlooCommunicator>(std::move(context), std::move(device),
+                                                 options.operation_timeout, options.shared_memory);
     });
     if (!made) {
         return fail(made.error());

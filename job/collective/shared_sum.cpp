@@ -1,5 +1,7 @@
+// size: the memory, its blocks and the calls through them, which know one layout
 #include "job/collective/shared_sum.hpp"
 
+#include "job/base/files.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/unique_fd.hpp"
 
@@ -16,7 +18,9 @@
 #include <climits>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -57,20 +61,32 @@ void futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, cons
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), what, value, most, nullptr, 0);
 }
 
-// What rank 0 tells the others.
+// What rank 0 tells the others: where the memory is among its descriptors. It has no name in any
+// folder, so whoever is killed leaves nothing behind, and no small /dev/shm is in its way.
 struct Invitation {
     std::array<char, 64> secret{};
-    bool made = false;
+    std::array<char, 36> boot{};  // of the machine, since when
+    std::int64_t pid = 0;
+    std::int64_t fd = -1;
 };
 
 std::string name_of(const Invitation& invitation) {
     constexpr std::size_t kNameDigits = 20;
-    return "/lockstep-" + std::string{invitation.secret.data(), kNameDigits};
+    return "lockstep-" + std::string{invitation.secret.data(), kNameDigits};
+}
+
+// proc(5): random, anew at each start of the kernel.
+std::array<char, 36> this_boot() {
+    std::array<char, 36> out{};
+    if (const auto text = read_file("/proc/sys/kernel/random/boot_id", 64)) {
+        std::copy_n(text->begin(), std::min(text->size(), out.size()), out.begin());
+    }
+    return out;
 }
 
 }  // namespace
 
-// The memory of all ranks; mapped until this object ends, and nameless by then.
+// The memory of all ranks; mapped until this object ends.
 class SharedSum::Memory {
   public:
     Memory(std::int32_t rank, std::int32_t ranks) : rank_(rank), ranks_(ranks) {}
@@ -83,23 +99,38 @@ class SharedSum::Memory {
     Memory& operator=(const Memory&) = delete;
 
     // Rank 0's: there is room for it. A memory without room would end the process when it is used.
-    bool make(const Invitation& invitation) {
-        const UniqueFd fd{::shm_open(name_of(invitation).c_str(), O_RDWR | O_CREAT | O_EXCL, 0600)};
-        if (!fd) {
-            return false;
+    void make(Invitation& invitation) {
+        made_ = UniqueFd{::memfd_create(name_of(invitation).c_str(), MFD_CLOEXEC)};
+        int room = EINTR;
+        while (made_ && room == EINTR) {
+            room = ::posix_fallocate(made_.get(), 0, static_cast<off_t>(bytes()));
         }
-        if (::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes())) != 0 || !map(fd)) {
-            ::shm_unlink(name_of(invitation).c_str());
-            return false;
+        if (room != 0 || !map(made_)) {
+            made_ = {};
+            return;
         }
         board().secret = invitation.secret;
-        return true;
+        invitation.boot = this_boot();
+        invitation.pid = ::getpid();
+        invitation.fd = made_.get();
     }
+    // Nothing is opened but what is called as it must be: on another machine, or among processes
+    // with numbers of their own, that place may be somebody's file.
     bool open(const Invitation& invitation) {
-        const UniqueFd fd{::shm_open(name_of(invitation).c_str(), O_RDWR, 0)};
+        const std::string place =
+            "/proc/" + std::to_string(invitation.pid) + "/fd/" + std::to_string(invitation.fd);
+        std::error_code ec;
+        const std::string target = std::filesystem::read_symlink(place, ec).string();
+        if (ec || invitation.boot != this_boot() ||
+            !target.starts_with("/memfd:" + name_of(invitation))) {
+            return false;
+        }
+        const UniqueFd fd{::open(place.c_str(), O_RDWR | O_CLOEXEC)};
         return fd && ::lseek(fd.get(), 0, SEEK_END) == static_cast<off_t>(bytes()) && map(fd) &&
                board().secret == invitation.secret;
     }
+    // All that can have opened it.
+    void close() { made_ = {}; }
 
     std::int32_t rank() const { return rank_; }
     std::int32_t ranks() const { return ranks_; }
@@ -141,6 +172,7 @@ class SharedSum::Memory {
 
     std::int32_t rank_;
     std::int32_t ranks_;
+    UniqueFd made_;  // rank 0's, while others may open it
     std::byte* begin_ = nullptr;
     std::atomic<bool> aborted_ = false;
 };
@@ -160,9 +192,11 @@ class SharedSum::Call {
 
     std::uint64_t end() const { return end_; }
     bool done() const { return mine().gathered.load(std::memory_order_relaxed) == end_; }
-    // Of another rank: nothing of it is awaited any more.
+    // Of another rank: nothing of it is awaited any more. What it has left in its slots counts.
     bool is_done(std::int32_t rank) const {
-        return memory_.progress(rank).gathered.load(std::memory_order_acquire) >= end_;
+        const Progress& theirs = memory_.progress(rank);
+        const auto& part = whole_ ? theirs.staged : theirs.reduced;
+        return part.load(std::memory_order_acquire) >= end_;
     }
 
     // Does one thing that can be done now. conflict: another rank is at another call.
@@ -309,28 +343,18 @@ std::unique_ptr<SharedSum> SharedSum::meet(std::int32_t rank, std::int32_t ranks
         const std::string secret = random_secret();
         std::copy_n(secret.begin(), std::min(secret.size(), mine.secret.size()),
                     mine.secret.begin());
-        mine.made = memory->make(mine);
+        memory->make(mine);
     }
     const auto bytes_of = [](const auto& value) { return std::as_bytes(std::span{&value, 1}); };
-    const auto unlink = [&] {
-        if (mine.made) {
-            ::shm_unlink(name_of(mine).c_str());
-        }
-    };
-    try {
-        const std::vector<std::byte> all = gather(bytes_of(mine));
-        Invitation invitation;
-        std::memcpy(&invitation, all.data(), sizeof invitation);
-        const bool shares = invitation.made && (rank == 0 || memory->open(invitation));
-        const std::vector<std::byte> answers = gather(bytes_of(shares));
-        unlink();
-        const bool all_share = std::all_of(answers.begin(), answers.end(),
-                                           [](std::byte answer) { return answer == std::byte{1}; });
-        return all_share ? std::unique_ptr<SharedSum>{new SharedSum{std::move(memory)}} : nullptr;
-    } catch (...) {
-        unlink();
-        throw;
-    }
+    const std::vector<std::byte> all = gather(bytes_of(mine));
+    Invitation invitation;
+    std::memcpy(&invitation, all.data(), sizeof invitation);
+    const bool shares = invitation.fd >= 0 && (rank == 0 || memory->open(invitation));
+    const std::vector<std::byte> answers = gather(bytes_of(shares));
+    memory->close();
+    const bool all_share = std::all_of(answers.begin(), answers.end(),
+                                       [](std::byte answer) { return answer == std::byte{1}; });
+    return all_share ? std::unique_ptr<SharedSum>{new SharedSum{std::move(memory)}} : nullptr;
 }
 
 Status SharedSum::run(Values values, ReduceFunction reduce, std::uint32_t tag,

@@ -96,8 +96,9 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
     if (first > 0) {
         before = std::make_shared<Model>(trial.network, seed, 0, first);
     }
+    const bool last = trial.count >= trial.network.size() - first;
     auto model = std::make_shared<Model>(std::move(trial.network), seed, first, trial.count);
-    return [config, before, model, &data](std::int64_t samples) {
+    return [config, before, model, last, &data](std::int64_t samples) {
         Loader loader{data, samples, 0};
         std::vector<std::uint32_t> indices(static_cast<std::size_t>(samples));
         for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -118,10 +119,9 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
         {
             const c10::DebugInfoGuard watched{c10::DebugInfoKind::PROFILER_STATE, peak};
             const at::Tensor y = model->forward(x, pass);
-            const at::Tensor targets = tensor_of(batch.target, batch.size);
             // A stage that is not the last has a gradient as large as what it sends on.
-            if (y.requires_grad() && y.dim() == targets.dim() + 1) {
-                mean_loss(y, targets, config.loss).backward();
+            if (y.requires_grad() && last) {
+                mean_loss(y, tensor_of(batch.target, batch.size), config.loss).backward();
             } else if (y.requires_grad()) {
                 y.backward(at::ones_like(y));
             }

@@ -1,10 +1,12 @@
 #include "job/trainer/checkpoint_writer.hpp"
 
 #include "job/base/check.hpp"
+#include "job/base/log.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <exception>
 #include <utility>
 
 namespace lockstep {
@@ -52,9 +54,16 @@ void CheckpointWriter::wait_copied() {
 void CheckpointWriter::copy(std::unique_lock<std::mutex>& lock) {
     const std::function<void()> call = std::exchange(copy_, nullptr);
     lock.unlock();
-    call();
+    bool done = false;
+    try {
+        call();
+        done = true;
+    } catch (const std::exception& error) {  // no memory for it, say
+        log::error("the state could not be copied", {{"why", error.what()}});
+    }
     lock.lock();
     copied_ = true;
+    copy_failed_ = !done;
     changed_.notify_all();
 }
 
@@ -82,8 +91,12 @@ void CheckpointWriter::work() {
             copy(lock);
         }
         changed_.wait(lock, [this] { return copied_; });
+        const bool failed = copy_failed_;
         lock.unlock();
-        Result<std::string> outcome = job();
+        Result<std::string> outcome = fail(Errc::exhausted, "the state could not be copied");
+        if (!failed) {
+            outcome = job();
+        }
         lock.lock();
         outcome_ = std::move(outcome);
         changed_.notify_all();

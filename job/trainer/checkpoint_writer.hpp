@@ -24,7 +24,8 @@ class CheckpointWriter {
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
     // Only when nothing is under way and the outcome before was taken. `copy` is called first, on
-    // the writer's thread or by wait_copied().
+    // the writer's thread or by wait_copied(). If it throws, the job is not done: the outcome is
+    // exhausted.
     void begin(std::function<void()> copy, Job job);
     // Returns once that has returned. Calls it if the writer has not come to it: on busy cores its
     // low priority is long in coming.
@@ -45,6 +46,7 @@ class CheckpointWriter {
     std::function<void()> copy_;
     Job job_;
     bool copied_ = true;
+    bool copy_failed_ = false;
     std::optional<Result<std::string>> outcome_;
     bool stop_ = false;
     std::thread thread_;  // from the first job on

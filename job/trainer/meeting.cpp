@@ -13,6 +13,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -117,6 +118,7 @@ Result<std::unique_ptr<Communicator>> Meeting::connect(const std::string& name, 
     options.size = size;
     options.address = address_;
     options.prefix = name;
+    options.shared_memory = std::getenv("LOCKSTEP_TRAIN_OVER_TCP") == nullptr;
     return make_gloo(options, *store_);
 }
 

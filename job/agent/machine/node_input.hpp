@@ -68,8 +68,10 @@ struct RankExited {
 };
 // No process of the generation's ranks lives here.
 struct RanksEnded {};
-// node_effect::SaveResult has been done.
-struct ResultSaved {};
+// node_effect::SaveResult has been done, of this generation.
+struct ResultSaved {
+    std::int32_t generation = 0;
+};
 
 // Something is wrong with this node or a rank (-1: no single one), or its user should know it.
 struct FaultSeen {

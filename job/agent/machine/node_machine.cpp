@@ -217,6 +217,11 @@ void NodeMachine::hear(const node_input::RankExited& one) {
     want(node_effect::Report{one.exited});
 }
 
+// The next generation may have begun with the effects beside that one.
+void NodeMachine::hear(const node_input::ResultSaved& saved) {
+    run_.saved = run_.saved || saved.generation == run_.result.generation;
+}
+
 void NodeMachine::ranks_ended() {
     run_.phase = Phase::waiting;
     want(node_effect::SendRows{});

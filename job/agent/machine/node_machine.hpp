@@ -99,7 +99,7 @@ class NodeMachine {
     void hear(const node_input::RanksChanged& changed);
     void hear(const node_input::RankExited& one);
     void hear(const node_input::RanksEnded&) { ranks_ended(); }
-    void hear(const node_input::ResultSaved&) { run_.saved = true; }
+    void hear(const node_input::ResultSaved& saved);
     void hear(const node_input::FaultSeen& seen);
     void hear(const node_input::WarningSeen& seen);
     void hear(const node_input::TimeLimitNear&);

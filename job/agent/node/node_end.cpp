@@ -19,7 +19,7 @@ void Node::perform(const node_effect::SaveResult& save) {
         log::error("cannot write the node's result", {{"why", saved.error().message}});
         return;
     }
-    take(node_input::ResultSaved{});
+    take(node_input::ResultSaved{save.result.generation});
 }
 
 void Node::perform(const node_effect::LeaveLastWords& leave) {

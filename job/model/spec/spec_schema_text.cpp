@@ -186,7 +186,7 @@ constexpr std::string_view kSpecSchemas = R"json(
         "description": "The data set's folder; with text, pairs and table its file; with digits where they are kept once drawn. Required but with digits."},
       "resize": {"type": "integer", "minimum": 0, "maximum": 1024, "default": 0,
         "description": "Height and width in pixels that images are brought to, by bilinear interpolation while batches are prepared, as tf.image.resize does; 0 = number of pixels as they are; images only."}}},
-    "loss": {"type": "string", "default": "cross_entropy"},
+    "loss": {"type": "string"},
     "context": {"type": "integer", "minimum": 1, "maximum": 4096, "default": 64,
       "description": "Bytes of a sample of text; the most bytes that each text of a pair has: longer pairs are left out, and counted. Only with text and pairs."},
     "train_samples": {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 30000,

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -151,9 +152,18 @@ std::vector<TableColumn> columns_of(const Rows& rows) {
         TableColumn one;
         one.name = rows.names[column];
         one.mean = mean_of([](double value) { return value; });
-        const double deviation = std::sqrt(
-            mean_of([&](double value) { return (value - one.mean) * (value - one.mean); }));
-        one.deviation = deviation > 0.0 ? deviation : 1.0;
+        // Not by the deviation: that of nine times 0.1 is 1e-17, as their mean is not quite 0.1.
+        double least = std::numeric_limits<double>::infinity();
+        double most = -least;
+        one.deviation = std::sqrt(mean_of([&](double value) {
+            least = std::min(least, value);
+            most = std::max(most, value);
+            return (value - one.mean) * (value - one.mean);
+        }));
+        if (least == most) {
+            one.mean = least;
+            one.deviation = 1.0;
+        }
         out.push_back(std::move(one));
     }
     return out;
@@ -210,6 +220,12 @@ Result<Dataset> load_table(const TrainConfig& config) {
     Dataset data;
     data.classes = 1;
     data.columns = columns_of(*rows);
+    for (std::size_t column = 0; column < data.columns.size(); ++column) {
+        if (!std::isfinite(data.columns[column].deviation)) {
+            return wrong("column " + std::to_string(column + 1) +
+                         ": its numbers are too large to be scaled");
+        }
+    }
     data.train = samples_of(*rows, data.columns, /*test=*/false);
     data.test = samples_of(*rows, data.columns, /*test=*/true);
     return data;

@@ -155,6 +155,18 @@ TEST_F(NodeMachineTest, ANewerWorldWaitsForTheEndOfTheRanksThatItReplaces) {
     EXPECT_TRUE(machine_.started().empty());
 }
 
+// The driver answers behind all effects of an input: BeginGeneration, which removes the file, too.
+TEST_F(NodeMachineTest, TheResultOfAGenerationIsNoResultOfTheNext) {
+    welcome();
+    run(1);
+    take(world(2));
+    EXPECT_EQ(count<node_effect::SaveResult>(take(node_input::RanksEnded{})), 1);
+    take(node_input::ResultSaved{1});
+    take(node_input::RanksPrepared{});
+    take(node_input::ShutDown{});
+    EXPECT_EQ(count<node_effect::SaveResult>(take(node_input::LeavingBegun{})), 1);
+}
+
 TEST_F(NodeMachineTest, RanksAreNotTakenForThoseOfTheNextGeneration) {
     welcome();
     take(world(1));

@@ -71,7 +71,7 @@ TEST(SharedSum, LeavesNoNameBehind) {
     std::size_t mapped = 0;
     std::ifstream maps{"/proc/self/maps"};
     for (std::string line; std::getline(maps, line);) {
-        if (line.find("/lockstep-") != std::string::npos) {
+        if (line.find("memfd:lockstep-") != std::string::npos) {
             ++mapped;
             EXPECT_TRUE(line.ends_with(" (deleted)")) << line;
         }

@@ -43,8 +43,8 @@ void World::perform(std::int32_t slot, const NodeEffect& effect, std::deque<Node
         join.address = "127.0.0.1";
         join.port = 5000;
         answers.emplace_back(node_input::PortsHeld{std::move(join)});
-    } else if (std::holds_alternative<node_effect::SaveResult>(effect)) {
-        answers.emplace_back(node_input::ResultSaved{});
+    } else if (const auto* save = std::get_if<node_effect::SaveResult>(&effect)) {
+        answers.emplace_back(node_input::ResultSaved{save->result.generation});
     } else if (const auto* leave = std::get_if<node_effect::Leave>(&effect)) {
         self.leaving = true;
         if (leave->settle) {

@@ -127,6 +127,21 @@ TEST(Regression, ANumberIsJudgedByItsErrors) {
     EXPECT_NEAR(robust.loss, 0.125 + 1.5, 1e-6);
 }
 
+// A stage that is not the last has as many dimensions as the last one's loss.
+TEST(Regression, TheStagesOfAPipelineFindTheirBatch) {
+    TrainConfig config = fifty_steps_of(TrainModel::mlp, TrainLoss::mse);
+    config.strategy = TrainStrategy::pipeline;
+    config.find_batch_size = true;
+    config.max_steps = 1;
+    TrainingOptions options;
+    options.ranks = 2;
+    const Trained two = train_in_world(config, numbers(), options);
+    for (const auto& end : two.ends) {
+        ASSERT_TRUE(end.has_value()) << end.error().text();
+        EXPECT_GT(end->batch_size, 64);
+    }
+}
+
 // A run of a table goes on from its checkpoint as if it had not ended.
 TEST(Regression, GoesOnAsIfNothingHadHappened) {
     const TemporaryFolder folder;

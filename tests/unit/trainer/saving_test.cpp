@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -23,6 +24,22 @@ namespace lockstep {
 namespace {
 
 using test::TemporaryFolder;
+
+TEST(CheckpointWriter, ACopyThatCannotBeMadeIsAFailureAndHoldsNobodyUp) {
+    CheckpointWriter writer;
+    bool wrote = false;
+    writer.begin([] { throw std::bad_alloc{}; },
+                 [&]() -> Result<std::string> {
+                     wrote = true;
+                     return std::string{"a"};
+                 });
+    writer.wait_copied();
+    const auto outcome = writer.take(/*wait=*/true);
+    ASSERT_TRUE(outcome.has_value());
+    ASSERT_FALSE(outcome->has_value());
+    EXPECT_EQ(outcome->error().code, Errc::exhausted);
+    EXPECT_FALSE(wrote);
+}
 
 TEST(CheckpointWriter, TheCallerGoesOnWhileItWrites) {
     std::mutex mutex;

@@ -70,6 +70,24 @@ TEST(Table, ItsColumnsAreScaledByItsTrainingRows) {
     EXPECT_EQ(plain->columns[1].name, "2");
 }
 
+// The mean of nine times 0.1 is not 0.1: what is left of the deviation is no scale for anything.
+TEST(Table, AColumnThatIsAlwaysTheSameHasNoScaleOfRoundingErrors) {
+    const TemporaryFolder folder;
+    std::string rows;
+    for (int i = 1; i <= 10; ++i) {
+        rows += (i == 10 ? "0.2 " : "0.1 ") + std::to_string(i) + "\n";
+    }
+    const Result<Dataset> data = table_of(folder.path(), rows);
+    ASSERT_TRUE(data.has_value()) << data.error().text();
+    EXPECT_EQ(data->columns[0].mean, 0.1);
+    EXPECT_EQ(data->columns[0].deviation, 1.0);
+    rows = "1e200 1\n" + rows;
+    const Result<Dataset> large = table_of(folder.path(), rows);
+    ASSERT_FALSE(large.has_value());
+    EXPECT_NE(large.error().message.find("column 1: its numbers are too large"), std::string::npos)
+        << large.error().text();
+}
+
 TEST(Table, WhatIsNoneIsRefusedByLine) {
     const TemporaryFolder folder;
     std::string good;
