@@ -321,7 +321,7 @@ inline constexpr auto kBeatInterval = std::chrono::seconds{1};
 inline constexpr auto kAgentSilence = std::chrono::seconds{4};  // three missed beats and one
 inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected: the node is lost
 // A node's times go into the events of its job, and TLS certificates have dates: milliseconds.
-inline constexpr std::int64_t kClockTolerance = 5 * 60'000;
+inline constexpr std::int64_t kClockTolerance = std::int64_t{5} * 60'000;
 // An agent that was away when its job ended may come back this much later and deliver the rest.
 inline constexpr auto kTicketPatience = std::chrono::seconds{60};
 // Agents that were told to stop take their allocation with them; it is ended by force after this.

@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, kFrameworkCount> kFrameworkNames{
 #undef LOCKSTEP_ROW
 };
 
-constexpr std::array<const FrameworkTraits*, kFrameworkCount> kFrameworkTraits{
+constexpr std::array<const FrameworkTraits& (*)(), kFrameworkCount> kFrameworkTraits{
 #define LOCKSTEP_ROW(name) &frameworks::name,
     LOCKSTEP_FRAMEWORKS(LOCKSTEP_ROW)
 #undef LOCKSTEP_ROW
@@ -54,13 +54,13 @@ std::vector<std::string_view> framework_names() {
 }
 
 const FrameworkTraits& traits_of(Framework framework) {
-    return *kFrameworkTraits[static_cast<std::size_t>(framework)];
+    return kFrameworkTraits[static_cast<std::size_t>(framework)]();
 }
 
 bool is_launchers(std::string_view name) {
     return is_one_of(kTorchrunVariables, name) ||
            std::any_of(kFrameworkTraits.begin(), kFrameworkTraits.end(),
-                       [&](const FrameworkTraits* one) { return is_one_of(one->variables, name); });
+                       [&](const auto& one) { return is_one_of(one().variables, name); });
 }
 
 }  // namespace lockstep

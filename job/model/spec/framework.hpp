@@ -89,7 +89,7 @@ struct FrameworkTraits {
 
 // Each is defined in its file, which also lets the linker say that one is missing.
 namespace frameworks {
-#define LOCKSTEP_ROW(name) extern const FrameworkTraits name;
+#define LOCKSTEP_ROW(name) const FrameworkTraits& name();
 LOCKSTEP_FRAMEWORKS(LOCKSTEP_ROW)
 #undef LOCKSTEP_ROW
 }  // namespace frameworks

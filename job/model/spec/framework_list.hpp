@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -31,9 +32,13 @@ enum class Framework : std::uint8_t {
 #undef LOCKSTEP_ROW
 };
 
-#define LOCKSTEP_ROW(name) +1
-inline constexpr std::size_t kFrameworkCount = 0 LOCKSTEP_FRAMEWORKS(LOCKSTEP_ROW);
+inline constexpr std::size_t kFrameworkCount =
+    std::initializer_list<Framework>{
+#define LOCKSTEP_ROW(name) Framework::name,
+        LOCKSTEP_FRAMEWORKS(LOCKSTEP_ROW)
 #undef LOCKSTEP_ROW
+    }
+        .size();
 
 // The word of the specification.
 std::string_view to_string(Framework framework);

@@ -19,14 +19,17 @@ constexpr std::array<FrameworkImport, 1> kAccelerateImports{{{"accelerate", 50}}
 
 }  // namespace
 
-constinit const FrameworkTraits accelerate{
-    .launches = kEveryLaunch,
-    .add_rank = add_accelerate_rank,
-    .add_node = add_accelerate,
-    .meets_at_store = true,
-    .may_run_torch = true,
-    .packages = kAcceleratePackages,
-    .imports = kAccelerateImports,
-};
+const FrameworkTraits& accelerate() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kEveryLaunch,
+        .add_rank = add_accelerate_rank,
+        .add_node = add_accelerate,
+        .meets_at_store = true,
+        .may_run_torch = true,
+        .packages = kAcceleratePackages,
+        .imports = kAccelerateImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

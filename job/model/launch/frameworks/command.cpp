@@ -19,13 +19,16 @@ bool command_must_agree(const JobSpec&, std::string_view package) {
 
 }  // namespace
 
-constinit const FrameworkTraits command{
-    .launches = kEveryLaunch,
-    .roles = any_role,
-    .needs_endpoints = has_roles,
-    .may_run_torch = true,
-    .masks_gpus = always,
-    .must_agree = command_must_agree,
-};
+const FrameworkTraits& command() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kEveryLaunch,
+        .roles = any_role,
+        .needs_endpoints = has_roles,
+        .may_run_torch = true,
+        .masks_gpus = always,
+        .must_agree = command_must_agree,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

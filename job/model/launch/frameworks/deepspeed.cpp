@@ -17,14 +17,17 @@ constexpr std::array<FrameworkImport, 1> kDeepspeedImports{{{"deepspeed", 30}}};
 
 }  // namespace
 
-constinit const FrameworkTraits deepspeed{
-    .launches = kEveryLaunch,
-    .add_rank = add_deepspeed,
-    .variables = kDeepspeedVariables,
-    .meets_at_store = true,
-    .may_run_torch = true,
-    .packages = kDeepspeedPackages,
-    .imports = kDeepspeedImports,
-};
+const FrameworkTraits& deepspeed() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kEveryLaunch,
+        .add_rank = add_deepspeed,
+        .variables = kDeepspeedVariables,
+        .meets_at_store = true,
+        .may_run_torch = true,
+        .packages = kDeepspeedPackages,
+        .imports = kDeepspeedImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

@@ -40,13 +40,16 @@ constexpr std::array<FrameworkImport, 1> kHorovodImports{{{"horovod", 20}}};
 
 }  // namespace
 
-constinit const FrameworkTraits horovod{
-    .launches = kRankOrTask,
-    .no_other_launch = "Horovod's ranks are started one by one",
-    .add_rank = add_horovod,
-    .variables = kHorovodVariables,
-    .packages = kHorovodPackages,
-    .imports = kHorovodImports,
-};
+const FrameworkTraits& horovod() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kRankOrTask,
+        .no_other_launch = "Horovod's ranks are started one by one",
+        .add_rank = add_horovod,
+        .variables = kHorovodVariables,
+        .packages = kHorovodPackages,
+        .imports = kHorovodImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

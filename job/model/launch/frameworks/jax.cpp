@@ -34,14 +34,17 @@ constexpr std::array<FrameworkImport, 1> kJaxImports{{{"jax", 100}}};
 
 }  // namespace
 
-constinit const FrameworkTraits jax{
-    .launches = kRankOrTask,
-    .no_other_launch = "one JAX process per node is launch rank with ranks_per_node 1",
-    .add_rank = add_jax,
-    .variables = kJaxVariables,
-    .packages = kJaxPackages,
-    .must_agree = jax_must_agree,
-    .imports = kJaxImports,
-};
+const FrameworkTraits& jax() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kRankOrTask,
+        .no_other_launch = "one JAX process per node is launch rank with ranks_per_node 1",
+        .add_rank = add_jax,
+        .variables = kJaxVariables,
+        .packages = kJaxPackages,
+        .must_agree = jax_must_agree,
+        .imports = kJaxImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

@@ -62,24 +62,27 @@ constexpr std::array<FrameworkImport, 1> kKerasImports{{{"keras", 80}}};
 
 }  // namespace
 
-constinit const FrameworkTraits keras{
-    .launches = kRankOrNode,
-    .no_other_launch = "Keras knows no MPI",
-    .variant = keras_backend,
-    .roles = keras_roles,
-    .check_roles = check_keras_roles,
-    .ends_job = tensorflow_ends_job,
-    .check = check_keras,
-    .needs_endpoints = keras_needs_endpoints,
-    .add_rank = add_keras,
-    .variables = kKerasVariables,
-    .may_run_torch = true,
-    .gpus_of = tensorflow_gpus_of,
-    .masks_gpus = runs_tensorflow,
-    .hands_out_gpus = runs_tensorflow,
-    .packages = kKerasPackages,
-    .must_agree = keras_must_agree,
-    .imports = kKerasImports,
-};
+const FrameworkTraits& keras() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kRankOrNode,
+        .no_other_launch = "Keras knows no MPI",
+        .variant = keras_backend,
+        .roles = keras_roles,
+        .check_roles = check_keras_roles,
+        .ends_job = tensorflow_ends_job,
+        .check = check_keras,
+        .needs_endpoints = keras_needs_endpoints,
+        .add_rank = add_keras,
+        .variables = kKerasVariables,
+        .may_run_torch = true,
+        .gpus_of = tensorflow_gpus_of,
+        .masks_gpus = runs_tensorflow,
+        .hands_out_gpus = runs_tensorflow,
+        .packages = kKerasPackages,
+        .must_agree = keras_must_agree,
+        .imports = kKerasImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

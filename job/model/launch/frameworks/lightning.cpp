@@ -10,13 +10,16 @@ constexpr std::array<FrameworkImport, 2> kLightningImports{
 
 }  // namespace
 
-constinit const FrameworkTraits lightning{
-    .launches = kEveryLaunch,
-    .meets_at_store = true,
-    .may_run_torch = true,
-    .hands_out_gpus = always,  // it counts the devices that it sees
-    .packages = kLightningPackages,
-    .imports = kLightningImports,
-};
+const FrameworkTraits& lightning() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kEveryLaunch,
+        .meets_at_store = true,
+        .may_run_torch = true,
+        .hands_out_gpus = always,  // it counts the devices that it sees
+        .packages = kLightningPackages,
+        .imports = kLightningImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

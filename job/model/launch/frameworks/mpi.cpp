@@ -7,10 +7,13 @@ constexpr std::array kTaskAlone{Launch::task};
 
 }  // namespace
 
-constinit const FrameworkTraits mpi{
-    .launches = kTaskAlone,
-    .no_other_launch = "only srun can give a rank its PMI",
-    .hands_out_gpus = always,
-};
+const FrameworkTraits& mpi() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kTaskAlone,
+        .no_other_launch = "only srun can give a rank its PMI",
+        .hands_out_gpus = always,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

@@ -53,13 +53,16 @@ void check_native(const JobSpec& spec, std::vector<FieldError>& errors) {
 
 }  // namespace
 
-constinit const FrameworkTraits native{
-    .launches = kRankAlone,
-    .no_other_launch = "the agent starts Lockstep's own trainer",
-    .roles = native_roles,
-    .check_roles = check_native_roles,
-    .check = check_native,
-    .own_programs = true,
-};
+const FrameworkTraits& native() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kRankAlone,
+        .no_other_launch = "the agent starts Lockstep's own trainer",
+        .roles = native_roles,
+        .check_roles = check_native_roles,
+        .check = check_native,
+        .own_programs = true,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

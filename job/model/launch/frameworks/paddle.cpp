@@ -101,18 +101,21 @@ constexpr std::array<FrameworkImport, 1> kPaddleImports{{{"paddle", 70}}};
 
 }  // namespace
 
-constinit const FrameworkTraits paddle{
-    .launches = kRankOrNode,
-    .no_other_launch = "Paddle knows no MPI",
-    .roles = paddle_roles,
-    .check_roles = check_paddle_roles,
-    .needs_endpoints = always,
-    .add_rank = add_paddle,
-    .variables = kPaddleVariables,
-    .gpus_of = paddle_gpus_of,
-    .masks_gpus = always,
-    .packages = kPaddlePackages,
-    .imports = kPaddleImports,
-};
+const FrameworkTraits& paddle() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kRankOrNode,
+        .no_other_launch = "Paddle knows no MPI",
+        .roles = paddle_roles,
+        .check_roles = check_paddle_roles,
+        .needs_endpoints = always,
+        .add_rank = add_paddle,
+        .variables = kPaddleVariables,
+        .gpus_of = paddle_gpus_of,
+        .masks_gpus = always,
+        .packages = kPaddlePackages,
+        .imports = kPaddleImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

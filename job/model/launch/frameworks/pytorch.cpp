@@ -8,12 +8,15 @@ constexpr std::array<FrameworkImport, 2> kTorchImports{{{"torch.distributed", 60
 
 }  // namespace
 
-constinit const FrameworkTraits pytorch{
-    .launches = kEveryLaunch,
-    .meets_at_store = true,
-    .may_run_torch = true,
-    .packages = kTorchPackages,
-    .imports = kTorchImports,
-};
+const FrameworkTraits& pytorch() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kEveryLaunch,
+        .meets_at_store = true,
+        .may_run_torch = true,
+        .packages = kTorchPackages,
+        .imports = kTorchImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

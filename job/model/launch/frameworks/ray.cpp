@@ -23,15 +23,18 @@ constexpr std::array<FrameworkImport, 1> kRayImports{{{"ray", 10}}};
 
 }  // namespace
 
-constinit const FrameworkTraits ray{
-    .launches = kRankAlone,
-    .no_other_launch = "one rank a node starts Ray there, and Ray all the rest",
-    .check = check_ray,
-    .before_command = start_ray,
-    .own_programs = true,
-    .hands_out_gpus = always,
-    .packages = kRayPackages,
-    .imports = kRayImports,
-};
+const FrameworkTraits& ray() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kRankAlone,
+        .no_other_launch = "one rank a node starts Ray there, and Ray all the rest",
+        .check = check_ray,
+        .before_command = start_ray,
+        .own_programs = true,
+        .hands_out_gpus = always,
+        .packages = kRayPackages,
+        .imports = kRayImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks

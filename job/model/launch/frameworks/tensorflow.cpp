@@ -90,21 +90,24 @@ void add_tensorflow(Variables& out, const JobSpec& spec, const RankPlace& place)
     }
 }
 
-constinit const FrameworkTraits tensorflow{
-    .launches = kRankOrNode,
-    .no_other_launch = "TensorFlow knows no MPI",
-    .roles = tensorflow_roles,
-    .check_roles = check_tensorflow_roles,
-    .ends_job = tensorflow_ends_job,
-    .check = check_tensorflow,
-    .needs_endpoints = tensorflow_needs_endpoints,
-    .add_rank = add_cluster,
-    .variables = kTensorflowVariables,
-    .gpus_of = tensorflow_gpus_of,
-    .masks_gpus = always,
-    .hands_out_gpus = always,
-    .packages = kTensorflowPackages,
-    .imports = kTensorflowImports,
-};
+const FrameworkTraits& tensorflow() {
+    static constexpr FrameworkTraits kTraits{
+        .launches = kRankOrNode,
+        .no_other_launch = "TensorFlow knows no MPI",
+        .roles = tensorflow_roles,
+        .check_roles = check_tensorflow_roles,
+        .ends_job = tensorflow_ends_job,
+        .check = check_tensorflow,
+        .needs_endpoints = tensorflow_needs_endpoints,
+        .add_rank = add_cluster,
+        .variables = kTensorflowVariables,
+        .gpus_of = tensorflow_gpus_of,
+        .masks_gpus = always,
+        .hands_out_gpus = always,
+        .packages = kTensorflowPackages,
+        .imports = kTensorflowImports,
+    };
+    return kTraits;
+}
 
 }  // namespace lockstep::frameworks
