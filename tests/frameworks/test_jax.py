@@ -15,7 +15,6 @@ class Jax(frameworks.Framework):
         self.assertEqual(len({str([p[3] for p in points]) for points in losses.values()}), 1, "one loss for all")
         self.saw("jax", "multi-process, one mesh", "2 × 2 ranks; 20 losses of each")
 
-    @frameworks.in_every_run
     def test_nothing_but_lockstep_run(self):
         self.assert_run("jax_dp.py", [0, 1])
         self.assert_run("keras_jax.py", [0, 1])
@@ -25,7 +24,6 @@ class Jax(frameworks.Framework):
         self.assert_stuck("jax", "jax_dp.py")
         self.saw("jax", "hang of a rank", "named, with file and line")
 
-    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_the_exception_of_a_process_that_waits_for_its_peers_at_exit(self):
         # jax.distributed shuts down in an exit function that waits five minutes for the other processes, which

@@ -72,7 +72,6 @@ class Torch(Mistakes):
 class TensorFlow(Mistakes):
     ENVIRONMENT = "tensorflow"
 
-    @frameworks.in_every_run
     def test_a_strategy_twice(self):
         said = self.message("tensorflow", "mistakes.py", "tf-late")
         self.assertIn("Collective ops must be configured at program startup", said)
@@ -92,7 +91,6 @@ class Jax(Mistakes):
 class Paddle(Mistakes):
     ENVIRONMENT = "paddle"
 
-    @frameworks.in_every_run
     def test_init_twice(self):
         job = self.trains("paddle", "mistakes.py", "paddle-twice")
         self.assert_logs(job, "rank 0 of 2", "rank 1 of 2")

@@ -75,7 +75,6 @@ class Ray(frameworks.Framework):
         self.assertRegex(cause["message"], r"within 5 s: rank 1 \(\S+\)")
         self.saw("ray", "a node that does not join", "named: its rank and host")
 
-    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_the_exception_of_an_actor(self):
         cause = self.assert_culprit("ray", "ray_actors.py", "--bad-data", 1, nodes=2, ranks=1, rank=0,

@@ -36,12 +36,10 @@ class Torch(frameworks.Framework):
         self.assertEqual(len(checksums), 1)
         self.saw("torch", "DDP (gloo), the agent's store", "2 × 2 ranks; every loss of each; equal weights")
 
-    @frameworks.in_every_run
     def test_nothing_but_lockstep_run(self):
         self.assert_run("torch_ddp.py", [0, 1])
         self.saw("torch", "lockstep run -n 2 -- python", "the framework is guessed; every loss of each")
 
-    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_a_rank_that_is_stuck(self):
         self.assert_stuck("pytorch", "torch_ddp.py")
@@ -136,7 +134,6 @@ class Lightning(frameworks.Framework):
 class Accelerate(frameworks.Framework):
     ENVIRONMENT = "torch"
 
-    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_ranks(self):
         job = self.trains("accelerate", "accelerate_loop.py", nodes=2)
@@ -250,7 +247,6 @@ class DeepSpeed(frameworks.Framework):
 class Keras(frameworks.Framework):
     ENVIRONMENT = "torch"
 
-    @frameworks.in_every_run
     def test_the_guide(self):
         job = self.trains("keras", "keras_torch_guide.py", 2, launch="node", environment={"KERAS_BACKEND": "torch"})
         self.assert_losses(job, range(2))
