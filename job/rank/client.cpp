@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 // A value of 1 MiB is 1.4 MB of base 64; with key and frame it fits. A SEQPACKET message must fit
 // the send buffer, and the kernel caps the request at net.core.wmem_max (212,992 by default).
 constexpr int kSendBuffer = 2 << 20;
+constexpr std::chrono::seconds kAnnouncePatience{1};
 constexpr std::size_t kAnswerBytes = 4U << 20U;
 
 Errc code_of(std::string_view word) {
@@ -82,7 +83,12 @@ bool RankClient::checkpoint(std::int64_t step, const std::string& path) {
     message["op"] = "checkpoint";
     message["step"] = step;
     message["path"] = path;
-    return send_now(dump_json(message));
+    const bool sent =
+        send_request(dump_json(message), Clock::now() + kAnnouncePatience).has_value();
+    if (!sent) {
+        dropped_.fetch_add(1, std::memory_order_relaxed);
+    }
+    return sent;
 }
 
 Result<Json> RankClient::ask(Json request, Timeout timeout) {

@@ -35,7 +35,8 @@ class RankClient {
     bool send_now(std::string_view message);
     // {"op":"phase",…}: init, train, eval or checkpoint.
     bool phase(std::string_view name);
-    // {"op":"checkpoint",…}: call it after the file is durable.
+    // {"op":"checkpoint",…}: call it after the file is durable. Waits a second at most for an
+    // agent that is behind: unlike a report it must not be lost.
     bool checkpoint(std::int64_t step, const std::string& path);
     std::int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 

@@ -71,7 +71,8 @@ bool lockstep_report(int64_t step, const struct lockstep_metric* metrics, size_t
 bool lockstep_report_loss(int64_t step, double loss);
 /* What this rank does from now on: "init", "train", "eval" or "checkpoint". */
 bool lockstep_phase(const char* name);
-/* A checkpoint of `step` lies at `path`; call it once the file is durable. */
+/* A checkpoint of `step` lies at `path`; call it once the file is durable. Waits a second at most for an agent that
+ * is behind: unlike a report it must not be lost. */
 bool lockstep_checkpoint(int64_t step, const char* path);
 /* How many messages of this process were dropped. */
 int64_t lockstep_dropped_reports(void);

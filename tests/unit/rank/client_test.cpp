@@ -139,6 +139,20 @@ TEST(RankClient, AReportNeverWaitsAndCountsWhatIsLost) {
     EXPECT_EQ(agent.client().dropped(), 2);
 }
 
+// Seen with a rank that reports without a pause: what it said of its checkpoint was lost.
+TEST(RankClient, ACheckpointWaitsForAnAgentThatIsBehind) {
+    FakeAgent agent;
+    while (agent.client().send_now("{}")) {
+    }
+    std::thread reader{[&] {
+        while (agent.read() == json("{}")) {
+        }
+    }};
+    EXPECT_TRUE(agent.client().checkpoint(200, "/c/step-200"));
+    reader.join();
+    EXPECT_EQ(agent.client().dropped(), 1);
+}
+
 TEST(RankClient, KeysTravelAsBase64) {
     FakeAgent agent;
     const std::string bytes{"\0\xff", 2};

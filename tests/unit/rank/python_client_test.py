@@ -76,6 +76,12 @@ class Reports(WithAgent):
                 sent += 1
             self.assertGreater(sent, 0)
             self.assertEqual(client.dropped, 1)
+            # What is said of a checkpoint waits, but not for ever.
+            self.assertFalse(client.send_soon({"op": "checkpoint", "step": 1, "path": "/c"}, seconds=0.05))
+            behind, _ = listener.accept()
+            threading.Thread(target=lambda: [behind.recv(1 << 16) for _ in range(sent)]).start()
+            self.assertTrue(client.send_soon({"op": "checkpoint", "step": 1, "path": "/c"}, seconds=30))
+            self.assertEqual(client.dropped, 2)
             client.close()
             listener.close()
 

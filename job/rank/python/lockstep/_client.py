@@ -1,4 +1,5 @@
 """The connection behind the functions of the ``lockstep`` package."""
+# size: the connection and the functions that are methods of it
 
 import base64
 import errno
@@ -6,6 +7,7 @@ import json
 import math
 import os
 import re
+import select
 import socket
 import sys
 import threading
@@ -99,6 +101,26 @@ class Client:
             self._sender.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             return True
         except OSError:
+            self.dropped += 1
+            return False
+
+    def send_soon(self, message, seconds=1.0):
+        """The same, but waits so long for an agent that is behind."""
+        data = json.dumps(message, allow_nan=False).encode()
+        deadline = time.monotonic() + seconds
+        room = select.poll()
+        room.register(self._sender, select.POLLOUT)
+        while True:
+            try:
+                self._sender.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                return True
+            except BlockingIOError:
+                left = deadline - time.monotonic()
+                if left > 0:
+                    room.poll(1000 * left)
+                    continue
+            except OSError:
+                pass
             self.dropped += 1
             return False
 
@@ -335,10 +357,11 @@ def phase(name: str) -> bool:
 
 
 def checkpoint(step: int, path: Union[str, "os.PathLike[str]"]) -> bool:
-    """Says that the checkpoint of `step` at `path` is durable. As report() never blocks or fails."""
+    """Says that the checkpoint of `step` at `path` is durable. Never fails; waits a second at most for an agent that is
+    behind, since unlike a report it must not be lost."""
     message = {"op": "checkpoint", "step": int(step), "path": os.fspath(path)}
     client = _telling()
-    return client is not None and client.send_now(message)
+    return client is not None and client.send_soon(message)
 
 
 def dropped_reports() -> int:
