@@ -86,7 +86,7 @@ void NodeMachine::say_started() {
 
 void NodeMachine::hear(const wire::World& world) {
     const std::int32_t current = run_.world.generation;
-    if (stopping_ || !job_ || world.generation < current ||
+    if (stopping_ || !job_ || world.generation < current || world.generation <= aborted_ ||
         (is_current(world.generation) && run_.phase != Phase::ready)) {
         log::info("world ignored", {{"generation", world.generation}, {"current", current}});
         return;
@@ -236,13 +236,18 @@ void NodeMachine::ranks_ended() {
         shut_down(std::chrono::milliseconds{0});
     } else if (next_world_) {
         const wire::World world = *std::exchange(next_world_, std::nullopt);
-        prepare(world);
+        if (world.generation > aborted_) {
+            prepare(world);
+        } else if (connected_) {
+            join();
+        }
     } else if (std::exchange(run_.join_wanted, false) && connected_) {
         join();
     }
 }
 
 void NodeMachine::hear(const wire::Abort& abort) {
+    aborted_ = std::max(aborted_, abort.generation);
     if (awaiting_ && awaiting_->generation == abort.generation) {
         awaiting_.reset();
         if (!is_current(abort.generation)) {  // it left nothing here

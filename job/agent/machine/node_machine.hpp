@@ -7,9 +7,9 @@
 //      └─────────────────┘                 └ STOP, SIGTERM: settle (≤ 5 s for the last ACK), exit
 //
 // What keeps two generations apart on a node is here and nowhere else: a WORLD of an older
-// generation, a START or ABORT of another one than the node is in is not obeyed; ABORT is answered
-// with JOIN once no rank of that generation lives here, and JOIN never says that a generation is
-// over whose ranks live.
+// generation, or of one that was aborted, a START or ABORT of another one than the node is in is
+// not obeyed; ABORT is answered with JOIN once no rank of that generation lives here, and JOIN
+// never says that a generation is over whose ranks live.
 //
 // The driver does the effects of an input in their order, then takes the answers to them (see each
 // effect) before any other input. Agent thread only.
@@ -146,6 +146,7 @@ class NodeMachine {
     Generation run_;
     std::optional<wire::World> awaiting_;    // waits for TABLE, or for the job's setup
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
+    std::int32_t aborted_ = 0;  // the newest generation that ABORT came for: it is over for good
     bool stopping_ = false;
     bool settling_ = false;
     bool fenced_ = false;

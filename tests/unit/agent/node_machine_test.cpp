@@ -155,6 +155,29 @@ TEST_F(NodeMachineTest, ANewerWorldWaitsForTheEndOfTheRanksThatItReplaces) {
     EXPECT_TRUE(machine_.started().empty());
 }
 
+// It would be READY for what is over, and nobody would say ABORT again (seed 91,928 of the
+// simulation).
+TEST_F(NodeMachineTest, AWorldThatWaitedAndWasAbortedIsNotPreparedWhenItComesAgain) {
+    welcome();
+    take(node_input::SetupBegun{});
+    take(world(1));
+    EXPECT_EQ(count<node_effect::HoldPorts>(take(wire::Abort{1, "a failure", 0})), 1);
+    take(world(1));
+    EXPECT_EQ(count<node_effect::PrepareRanks>(take(node_input::SetupEnded{})), 0);
+    EXPECT_EQ(count<node_effect::PrepareRanks>(take(world(1))), 0);
+    EXPECT_EQ(count<node_effect::PrepareRanks>(take(world(2))), 1);
+}
+
+TEST_F(NodeMachineTest, AWorldThatIsAbortedWhileTheRanksBeforeEndIsNotPrepared) {
+    welcome();
+    run(1);
+    take(world(2));
+    take(wire::Abort{2, "a failure", 0});
+    const NodeEffects ended = take(node_input::RanksEnded{});
+    EXPECT_EQ(count<node_effect::PrepareRanks>(ended), 0);
+    EXPECT_EQ(count<node_effect::HoldPorts>(ended), 1);
+}
+
 // The driver answers behind all effects of an input: BeginGeneration, which removes the file, too.
 TEST_F(NodeMachineTest, TheResultOfAGenerationIsNoResultOfTheNext) {
     welcome();

@@ -182,11 +182,7 @@ void World::repeat(std::int32_t slot) {
     Node& self = node(slot);
     if (self.link && !self.obeyed.empty()) {
         const auto which = pick(static_cast<std::uint32_t>(self.obeyed.size()));
-        const auto* world = std::get_if<wire::World>(&self.obeyed[which]);
-        // One that waited and was aborted is not remembered: the agent counts on TCP there.
-        if (world == nullptr || world->generation <= self.machine.generation()) {
-            self.in.emplace_back(self.obeyed[which]);
-        }
+        self.in.emplace_back(self.obeyed[which]);
     }
 }
 
