@@ -129,7 +129,7 @@ class SharedSum::Memory {
         return fd && ::lseek(fd.get(), 0, SEEK_END) == static_cast<off_t>(bytes()) && map(fd) &&
                board().secret == invitation.secret;
     }
-    // All that can have opened it.
+    // After all that can have opened it: they and this rank have it mapped.
     void close() { made_ = {}; }
 
     std::int32_t rank() const { return rank_; }

@@ -46,8 +46,8 @@ class SharedSum {
 
     // Replaces `values` by their reduction. Every rank makes the same calls; `tag` tells one from
     // another. One call at a time. unavailable: a rank was lost that had not done its part;
-    // timed_out: nothing could be done
-    // for `patience`, or one makes another call; cancelled: abort().
+    // timed_out: nothing could be done for `patience`, or one makes another call; cancelled:
+    // abort().
     Status run(Values values, ReduceFunction reduce, std::uint32_t tag,
                std::chrono::milliseconds patience, const Lost& lost);
     // Ends what waits, now or later. Any thread.
