@@ -115,6 +115,14 @@ class GlooCommunicator final : public Communicator {
     std::int32_t rank() const override { return context_->rank; }
     std::int32_t size() const override { return context_->size; }
     Device device() const override { return Device::cpu; }
+    bool peer_lost() const override {
+        for (std::int32_t other = 0; other < size(); ++other) {
+            if (other != rank() && context_->is_lost(other)) {
+                return true;
+            }
+        }
+        return false;
+    }
 
   private:
     using Kind = CollectiveCall::Kind;

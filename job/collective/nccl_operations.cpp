@@ -87,7 +87,10 @@ Status NcclRanks::enqueue(Kind kind, ConstBuffer values, ReduceOp op, std::int32
 // With comm_mutex_. An event behind the operation says when the GPU is done with it.
 void NcclRanks::note(const CollectiveCall& call, Stream stream) {
     ++called_;
-    last_ = call;
+    if (static_cast<Kind>(call.kind) != Kind::send) {
+        ++collectives_;
+        last_ = call;
+    }
     const auto& api = node_.driver.api;
     int capturing = 0;
     if (api.stream_is_capturing(stream, &capturing) != cuda::kSuccess || capturing != 0) {

@@ -182,12 +182,12 @@ std::optional<NcclRanks::Trouble> NcclRanks::look() {
 NcclPosition NcclRanks::position(const Trouble& trouble) {
     const std::lock_guard lock{comm_mutex_};
     NcclPosition out;
-    out.called = called_;
+    out.called = collectives_;
     out.done = done_;
     out.error = trouble.error;
     out.remote = trouble.error == nccl::kRemoteError;
     out.text = trouble.error != nccl::kSuccess ? trouble.text
-               : called_ == 0                  ? "nothing"
+               : collectives_ == 0             ? "nothing"
                                                : last_.text();
     return out;
 }

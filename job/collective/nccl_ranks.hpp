@@ -95,8 +95,9 @@ class NcclRanks final : public NcclCommunicator {
     nccl::Comm comm_ = nullptr;
     std::deque<Entry> under_way_;
     std::vector<cuda::Event> spare_events_;
-    CollectiveCall last_;
-    std::int64_t called_ = 0;
+    CollectiveCall last_;           // of all ranks
+    std::int64_t collectives_ = 0;  // the same, called
+    std::int64_t called_ = 0;       // with what goes between two
     std::int64_t done_ = 0;
     cuda::Pointer scratch_ = 0;
 

@@ -14,12 +14,14 @@ namespace lockstep {
 
 // Where a rank is, by its own word.
 struct NcclPosition {
-    std::int64_t called = 0;  // operations since the communicator was made
-    std::int64_t done = 0;    // of them, by the GPU
+    // Operations of all ranks since the communicator was made: what two ranks send each other is
+    // not counted, since the others have no part in it.
+    std::int64_t called = 0;
+    std::int64_t done = 0;  // by the GPU, of all kinds
     // NCCL's own error there: 0 = none; remote: it only reports another rank.
     std::int32_t error = 0;
     bool remote = false;
-    std::string text;  // the operation that is under way or was the last, or the error
+    std::string text;  // the last operation of all ranks, or the error
 
     std::string encode() const;
     static std::optional<NcclPosition> decode(std::string_view text);

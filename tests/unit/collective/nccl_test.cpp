@@ -1,6 +1,6 @@
 // Lockstep's side of NCCL, with the double of tests/support/nccl_double in the place of NCCL and of
 // the CUDA driver: nothing here says anything about NCCL itself. Ranks are threads; those that are
-// processes, and real GPUs, are in nccl_ranks_test.py.
+// processes, and real GPUs, are in tests/integration/test_nccl.py.
 #include "job/collective/nccl.hpp"
 
 #include "job/collective/memory_key_store.hpp"
@@ -244,7 +244,8 @@ TEST_F(NcclWithDouble, AnErrorOfARanksOwnIsTheCauseOnEveryRank) {
     });
 }
 
-TEST_F(NcclWithDouble, ARankThatSkipsACollectiveIsNamed) {
+// What two ranks had sent each other made those that had no part in it "behind".
+TEST_F(NcclWithDouble, ARankThatSkipsACollectiveIsNamedWhateverTwoOthersHaveSentEachOther) {
     std::mutex mutex;
     std::condition_variable changed;
     int ended = 0;
@@ -252,6 +253,11 @@ TEST_F(NcclWithDouble, ARankThatSkipsACollectiveIsNamed) {
         3,
         [&](NcclCommunicator& all, Stream stream) {
             std::vector<float> values(4, 1.0F);
+            if (all.rank() == 0) {
+                ASSERT_TRUE(all.send(on_gpu(values), 2, stream).has_value());
+            } else if (all.rank() == 2) {
+                ASSERT_TRUE(all.recv(on_gpu(values), 0, stream).has_value());
+            }
             ASSERT_TRUE(all.barrier(stream).has_value());
             if (all.rank() != 1) {
                 ASSERT_TRUE(all.all_reduce(on_gpu(values), ReduceOp::sum, stream).has_value());
