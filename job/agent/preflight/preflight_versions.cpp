@@ -230,7 +230,10 @@ std::string look_at_versions(const std::filesystem::path& root, const JobSpec& s
     // In the container there are others.
     if (!own) {
         found.merge(package_versions(package_folders(program_of(spec, environment))));
-        if (found.count("nccl") == 0) {
+        // A wheel's library does not say its version, and goes before all others.
+        if (variable(spec, environment, "LD_PRELOAD").find("libnccl.so") != std::string::npos) {
+            found["nccl"] = "";
+        } else if (found.count("nccl") == 0) {
             found["nccl"] = nccl_version(root, variable(spec, environment, "LD_LIBRARY_PATH"));
         }
     } else if (spec.container.image.starts_with('/')) {

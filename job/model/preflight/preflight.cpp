@@ -183,13 +183,15 @@ bool is_at_least(std::string_view version, std::int64_t major, std::int64_t mino
     return first && second && (*first > major || (*first == major && *second >= minor));
 }
 
-// NCCL refuses several ranks on a GPU before 2.30, in words that do not say so.
+// NCCL refuses several ranks on a GPU before 2.30, in words that do not say so. A program that is
+// not a framework's in Python may load another one than the system's: then it is only a warning.
 void check_shared_gpu_nccl(const Report& report, const NodeFacts& facts, const JobSpec& spec) {
     const auto nccl = facts.versions.find("nccl");
     if (spec.resources.ranks_per_gpu > 1 && nccl != facts.versions.end() &&
         !is_at_least(nccl->second, 2, 30)) {
         report.add("versions", "its NCCL is " + nccl->second,
-                   "2.30 or newer, for the ranks that share a GPU (resources.ranks_per_gpu)", true);
+                   "2.30 or newer, for the ranks that share a GPU (resources.ranks_per_gpu)",
+                   spec.framework != Framework::command && spec.framework != Framework::native);
     }
 }
 

@@ -63,6 +63,9 @@ TEST_F(FactsTest, VersionsAreFoundWithoutLoadingAnything) {
     EXPECT_EQ(found["code"], "2222222222222222222222222222222222222222");
     write("venv/lib/python3.11/site-packages/nvidia_nccl_cu12-2.19.3.dist-info/METADATA", "");
     EXPECT_EQ(versions(spec)["nccl"], "2.19.3") << "torch brings its own";
+    spec.environment["LD_PRELOAD"] = "/opt/nccl/lib/libnccl.so.2";
+    EXPECT_EQ(versions(spec).count("nccl"), 0U) << "which version that is, is not known";
+    spec.environment.erase("LD_PRELOAD");
     write("run/code/.git/refs/heads/main", "3333333333333333333333333333333333333333\n");
     EXPECT_EQ(versions(spec)["code"], "3333333333333333333333333333333333333333");
 }

@@ -41,6 +41,7 @@ TEST(PreflightJudgement, RanksThatShareAGpuNeedANewNccl) {
     auto node = good_nodes(1)[0];
     auto spec = spec_of(1);
     spec.resources.ranks_per_gpu = 2;
+    spec.framework = Framework::pytorch;
     for (const char* old : {"2.19.3", "2.3.7", "1.40.0", "2", "x"}) {
         node.facts.versions["nccl"] = old;
         EXPECT_THAT(lines(check_node(node, spec)),
@@ -50,6 +51,10 @@ TEST(PreflightJudgement, RanksThatShareAGpuNeedANewNccl) {
         node.facts.versions["nccl"] = good;
         EXPECT_THAT(check_node(node, spec), IsEmpty());
     }
+    // Which one another program loads is not known.
+    spec.framework = Framework::command;
+    node.facts.versions["nccl"] = "2.28.3";
+    EXPECT_THAT(lines(check_node(node, spec)), ElementsAre("n0 versions warn: its NCCL is 2.28.3"));
     node.facts.versions.erase("nccl");
     EXPECT_THAT(check_node(node, spec), IsEmpty()) << "it may come with a module";
     node.facts.versions["nccl"] = "2.19.3";
