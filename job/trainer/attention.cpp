@@ -1,13 +1,16 @@
 #include "job/trainer/attention.hpp"
 
+#include "job/trainer/device.hpp"
 #include "job/trainer/products.hpp"
 #include "job/trainer/text_kernels.hpp"
 
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/version.h>
 
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #if AT_PARALLEL_OPENMP && !defined(_OPENMP)
@@ -148,14 +151,38 @@ struct Gelu : torch::autograd::Function<Gelu> {
     }
 };
 
+bool is_ours(const at::Tensor& x) {
+    return own_loops(x) && x.scalar_type() == at::kFloat;
+}
+
+at::Tensor portable_attention(const at::Tensor& rows, std::int64_t heads) {
+    const std::int64_t batch = rows.size(0);
+    const std::int64_t length = rows.size(1);
+    const std::int64_t width = rows.size(2) / 3;
+    const at::Tensor all = rows.view({batch, length, 3, heads, width / heads})
+                               .permute({2, 0, 3, 1, 4});  // [3, batch, heads, length, part]
+#if TORCH_VERSION_MAJOR >= 2
+    const at::Tensor seen = at::scaled_dot_product_attention(all[0], all[1], all[2], {}, 0.0, true);
+#else
+    const double scale = 1.0 / std::sqrt(static_cast<double>(width / heads));
+    const at::Tensor scores = at::matmul(all[0], all[1].transpose(-2, -1)) * scale;
+    const at::Tensor later =
+        at::ones({length, length}, rows.options().dtype(at::kBool)).triu(/*diagonal=*/1);
+    const at::Tensor weights =
+        at::softmax(scores.masked_fill(later, -std::numeric_limits<float>::infinity()), /*dim=*/-1);
+    const at::Tensor seen = at::matmul(weights, all[2]);
+#endif
+    return seen.transpose(1, 2).reshape({batch, length, width});
+}
+
 }  // namespace
 
 at::Tensor causal_attention(const at::Tensor& all, std::int64_t heads) {
-    return CausalAttention::apply(all, heads);
+    return is_ours(all) ? CausalAttention::apply(all, heads) : portable_attention(all, heads);
 }
 
 at::Tensor fused_gelu(const at::Tensor& x) {
-    return Gelu::apply(x);
+    return is_ours(x) ? Gelu::apply(x) : at::gelu(x);
 }
 
 }  // namespace lockstep

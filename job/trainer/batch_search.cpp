@@ -1,11 +1,13 @@
 #include "job/trainer/batch_search.hpp"
 
 #include "job/base/machine.hpp"
+#include "job/trainer/device.hpp"
 #include "job/trainer/loader.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,12 +23,19 @@ constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kTriedShare =
     8;  // of the memory, what batches are tried out in: one in so many
 
+// Signed in LibTorch 1, unsigned in 2.
+#if TORCH_VERSION_MAJOR >= 2
+using AllBytes = std::size_t;
+#else
+using AllBytes = std::int64_t;
+#endif
+
 // What LibTorch's allocator hands out and takes back on this thread while it is looked at.
 class PeakMemory final : public c10::MemoryReportingInfoBase {
   public:
     // NOLINTNEXTLINE(readability-identifier-naming): the names are LibTorch's
-    void reportMemoryUsage(void* /*address*/, std::int64_t bytes, std::int64_t /*all*/,
-                           std::int64_t /*reserved*/, c10::Device /*device*/) override {
+    void reportMemoryUsage(void* /*address*/, std::int64_t bytes, AllBytes /*all*/,
+                           AllBytes /*reserved*/, c10::Device /*device*/) override {
         const std::int64_t now = now_.fetch_add(bytes) + bytes;
         std::int64_t peak = peak_.load();
         while (now > peak && !peak_.compare_exchange_weak(peak, now)) {
@@ -89,7 +98,8 @@ std::int64_t memory_share(std::int32_t ranks_of_node, const std::filesystem::pat
     return free_memory_mib(root) * kMiB / 5 * 4 / std::max(ranks_of_node, 1);
 }
 
-BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const SampleSet& data) {
+BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const SampleSet& data,
+                           at::Device device) {
     const auto seed = static_cast<std::uint64_t>(config.seed);
     const std::size_t first = trial.first;
     std::shared_ptr<Model> before;
@@ -97,8 +107,9 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
         before = std::make_shared<Model>(trial.network, seed, 0, first);
     }
     const bool last = trial.count >= trial.network.size() - first;
-    auto model = std::make_shared<Model>(std::move(trial.network), seed, first, trial.count);
-    return [config, before, model, last, &data](std::int64_t samples) {
+    auto model =
+        std::make_shared<Model>(std::move(trial.network), seed, first, trial.count, device);
+    return [config, before, model, last, device, &data](std::int64_t samples) {
         Loader loader{data, samples, 0};
         std::vector<std::uint32_t> indices(static_cast<std::size_t>(samples));
         for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -110,7 +121,9 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
         pass.training = true;
         pass.batch_statistics = config.norm_mode == NormMode::train;
         pass.bfloat16 = config.precision == TrainPrecision::bf16;
-        at::Tensor x = tensor_of(batch.input, batch.size);
+        pass.half = config.precision == TrainPrecision::fp16;
+        at::Tensor x = to_device(tensor_of(batch.input, batch.size), device);
+        const at::Tensor target = to_device(tensor_of(batch.target, batch.size), device);
         if (before) {
             const at::NoGradGuard no_gradients;
             x = before->forward(x, pass).requires_grad_(true);
@@ -121,13 +134,14 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
             const at::Tensor y = model->forward(x, pass);
             // A stage that is not the last has a gradient as large as what it sends on.
             if (y.requires_grad() && last) {
-                mean_loss(y, tensor_of(batch.target, batch.size), config.loss).backward();
+                mean_loss(y, target, config.loss).backward();
             } else if (y.requires_grad()) {
                 y.backward(at::ones_like(y));
             }
         }
-        model->parameters().zero_gradients();
-        return peak->peak() + loader_bytes(config, data, samples);
+        at::Tensor gradients = model->parameters().flat_gradients();
+        gradients.zero_();
+        return peak->peak() + (device.is_cpu() ? loader_bytes(config, data, samples) : 0);
     };
 }
 

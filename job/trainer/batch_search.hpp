@@ -42,7 +42,9 @@ struct BatchTrial {
     std::size_t count = SIZE_MAX;
 };
 // Runs forward and backward on samples of `data` and says what LibTorch had at the peak beyond what
-// was there before, with what the loader holds of such batches. `data` must outlive it.
-BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const SampleSet& data);
+// was there before: on the CPU with what the loader holds of such batches, on a GPU of its memory.
+// `data` must outlive it.
+BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const SampleSet& data,
+                           at::Device device = at::kCPU);
 
 }  // namespace lockstep

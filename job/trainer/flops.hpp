@@ -15,8 +15,9 @@ struct TextCosts {
 // Of one sample. Only gpt and seq2seq read text.
 TextCosts text_costs(const TrainConfig& config, const ModelShape& shape);
 
-// Floating point operations a second that this rank reaches with products of 512 × 512 floats: what
-// MFU takes for the device's peak on the CPU, where no data sheet says it. Takes about 20 ms.
-double measured_peak_flops();
+// Floating point operations a second that this rank reaches with products of 512 × 512 floats, on a
+// GPU with products of 8192 × 8192 of `type`: what MFU takes for the device's peak, which no data
+// sheet says for all CPUs, and for none as it is clocked here. Takes about 20 ms.
+double measured_peak_flops(at::Device device = at::kCPU, at::ScalarType type = at::kFloat);
 
 }  // namespace lockstep

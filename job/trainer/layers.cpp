@@ -1,5 +1,6 @@
 #include "job/trainer/layers.hpp"
 
+#include "job/trainer/device.hpp"
 #include "job/trainer/kernels.hpp"
 #include "job/trainer/products.hpp"
 
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <tuple>
 #include <vector>
 
 namespace lockstep {
@@ -245,9 +247,44 @@ double start_weight(double moves) {
     return std::pow(kNormMomentum, moves);
 }
 
+// The same of LibTorch's operations. With a momentum of 1 batch_norm() says the batch's moments.
+static at::Tensor portable_norm_relu(const at::Tensor& x, const at::Tensor& beta,
+                                     const at::Tensor& moments, bool training) {
+    const std::int64_t channels = x.size(1);
+    const at::Tensor ones = at::ones({channels}, moments.options());
+    const at::Tensor both = moments.narrow(0, 0, 2 * channels);
+    const at::Tensor moves = moments.narrow(0, 2 * channels, 1);
+    at::Tensor used;
+    if (training) {
+        used = at::zeros({2 * channels}, moments.options());
+    } else {
+        const at::Tensor weight = at::pow(kNormMomentum, moves);
+        const at::Tensor start = at::cat({ones - 1.0, ones});
+        used =
+            at::where(weight < 1.0, (both - weight * start) / (1.0 - weight).clamp_min(1e-7), both);
+        used.narrow(0, channels, channels).clamp_min_(0.0);
+    }
+    const at::Tensor mean = used.narrow(0, 0, channels);
+    const at::Tensor variance = used.narrow(0, channels, channels);
+    const at::Tensor y = at::batch_norm(x, ones, beta, mean, variance, training, /*momentum=*/1.0,
+                                        kNormEpsilon, /*cudnn_enabled=*/true);
+    if (training) {
+        const at::NoGradGuard no_gradients;
+        const auto rows = static_cast<double>(x.numel() / channels);
+        both.mul_(kNormMomentum);
+        both.narrow(0, 0, channels).add_(mean, 1.0 - kNormMomentum);
+        // batch_norm() says the sample's variance, here it is the population's.
+        both.narrow(0, channels, channels)
+            .add_(variance, (1.0 - kNormMomentum) * (rows - 1.0) / rows);
+        moves.add_(1.0);
+    }
+    return at::relu(y);
+}
+
 at::Tensor norm_relu(const at::Tensor& x, const at::Tensor& beta, const at::Tensor& moments,
                      bool training) {
-    return NormRelu::apply(x.to(at::kFloat), beta, moments, training);
+    return own_loops(x) ? NormRelu::apply(x.to(at::kFloat), beta, moments, training)
+                        : portable_norm_relu(x.to(at::kFloat), beta, moments, training);
 }
 
 at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
@@ -268,10 +305,14 @@ at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Te
 }
 
 at::Tensor pool_relu(const at::Tensor& x) {
-    return PoolRelu::apply(x.to(at::kFloat));
+    return own_loops(x) ? PoolRelu::apply(x.to(at::kFloat))
+                        : at::relu(at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1}));
 }
 
 at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key) {
+    if (!x.device().is_cpu()) {
+        return std::get<0>(at::native_dropout(x, rate, /*train=*/true));
+    }
     at::Tensor mask = at::empty(x.sizes(), at::kFloat);
     kernels::dropout_mask(mask.data_ptr<float>(), static_cast<std::size_t>(x.numel()), key,
                           static_cast<float>(rate));
@@ -279,6 +320,9 @@ at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key) {
 }
 
 at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    if (!own_loops(x)) {
+        return at::linear(x, weight, bias);
+    }
     if (products_are_onednn() && !at::autocast::is_cpu_enabled()) {
         return Dense::apply(x, weight, bias);
     }

@@ -46,7 +46,8 @@ at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Te
 at::Tensor pool_relu(const at::Tensor& x);
 
 // Inverted dropout whose mask depends only on `key` and the element's place, so that a resumed run
-// repeats it without any state.
+// repeats it without any state. On a GPU by LibTorch's generator, which seed_device() has given the
+// key.
 at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key);
 
 // x · weightᵀ + bias: [batch, in] × [out, in] → [batch, out]. Where LibTorch's products may be the

@@ -12,6 +12,7 @@
 #include "job/model/spec/train_choices.hpp"
 #include "job/rank/client.hpp"
 #include "job/rank/rank_context.hpp"
+#include "job/trainer/device.hpp"
 #include "job/trainer/meeting.hpp"
 #include "job/trainer/pair_measurement.hpp"
 #include "job/trainer/products.hpp"
@@ -205,10 +206,59 @@ void say_products() {
     }
 }
 
+// LibTorch's words: c10::OutOfMemoryError is not in every version.
+bool is_out_of_memory(std::string_view text) {
+    return text.find("out of memory") != std::string_view::npos;
+}
+
+// What to change is the batch, so its size is in the cause.
+int out_of_memory(const std::string& text, std::int32_t batch_size, const std::string& gpu,
+                  RankClient* client) {
+    const std::string first = text.substr(0, text.find('\n'));
+    wrong(
+        {Errc::exhausted, "a batch_size of " + std::to_string(batch_size) + " does not fit on " +
+                              gpu + ": " + first + " (train.find_batch_size finds one that does)"},
+        client);
+    return kExitFailed;
+}
+
+int prepare_and_run(TrainingRun& run, const RankContext& context, RankClient* client) {
+    if (const Status ready = run.prepare(); !ready) {
+        const bool peer =
+            ready.error().code == Errc::unavailable || ready.error().code == Errc::timed_out;
+        return peer ? failed(ready.error()) : wrong(ready.error(), client);
+    }
+    const Result<RunEnd> end = run.run();
+    if (!end) {
+        return end.error().code == Errc::invalid ? wrong(end.error(), client) : failed(end.error());
+    }
+    if (!end->served) {
+        print_summary(*end, context);
+    }
+    const int code = end->stopped ? kExitStopped : 0;
+    if (end->abandoned) {
+        // A thread still waits for a rank that does not answer; nothing of ours is left to do.
+        std::_Exit(code);
+    }
+    return code;
+}
+
 int train(const TrainConfig& config, const RankContext& context, RankClient* client,
           const std::filesystem::path& checkpoints) {
     keep_memory();
-    if (context.rank == 0) {
+    const Result<ChosenDevice> chosen = choose_device(config, context);
+    if (!chosen) {
+        return wrong(chosen.error(), client);
+    }
+    const bool gpu = !chosen->device.is_cpu();
+    if (gpu) {
+        use_device(chosen->device);
+        log::info("computing on a GPU",
+                  {{"gpu", static_cast<int>(chosen->device.index())}, {"name", chosen->name}});
+    } else if (!chosen->why_cpu.empty()) {
+        log::warn("this rank was given GPUs and computes on the CPU",
+                  {{"reason", chosen->why_cpu}});
+    } else if (context.rank == 0) {
         say_products();
     }
     if (std::string wrong_ranks = check_train_ranks(config, context.world_size);
@@ -232,29 +282,33 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
         return failed(ranks.error());
     }
     World world{**ranks, connect, context.node_rank, context.role == "ps"};
+    if (gpu) {
+        const auto index = static_cast<std::int32_t>(chosen->device.index());
+        world.use_gpu(index, [&meeting, index](const std::string& name, std::int32_t rank,
+                                               std::int32_t size) {
+            return (*meeting)->connect_gpu(name, rank, size, index);
+        });
+    }
     RunOptions options;
     options.client = client;
     options.out = stdout;
     options.checkpoint_directory = checkpoints;
     TrainingRun run{config, *data, world, std::move(options)};
-    if (const Status ready = run.prepare(); !ready) {
-        const bool peer =
-            ready.error().code == Errc::unavailable || ready.error().code == Errc::timed_out;
-        return peer ? failed(ready.error()) : wrong(ready.error(), client);
+    try {
+        const int code = prepare_and_run(run, context, client);
+        if (gpu && code != 0) {
+            // CUDA's own end waits for the GPU, which other ranks may hold up for ever; what there
+            // was to write is written.
+            std::fflush(stdout);
+            std::_Exit(code);
+        }
+        return code;
+    } catch (const std::exception& error) {  // LibTorch's
+        if (gpu && is_out_of_memory(error.what())) {
+            return out_of_memory(error.what(), run.batch_size(), chosen->name, client);
+        }
+        throw;
     }
-    const Result<RunEnd> end = run.run();
-    if (!end) {
-        return end.error().code == Errc::invalid ? wrong(end.error(), client) : failed(end.error());
-    }
-    if (!end->served) {
-        print_summary(*end, context);
-    }
-    const int code = end->stopped ? kExitStopped : 0;
-    if (end->abandoned) {
-        // A thread still waits for a rank that does not answer; nothing of ours is left to do.
-        std::_Exit(code);
-    }
-    return code;
 }
 
 // The task comes by standard input: its token is nobody else's to read.

@@ -4,6 +4,7 @@
 #include "job/collective/gloo.hpp"
 #include "job/collective/memory_key_store.hpp"
 #include "job/trainer/client_key_store.hpp"
+#include "job/trainer/nccl_meeting.hpp"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -14,6 +15,8 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -90,16 +93,48 @@ Result<std::unique_ptr<KeyStore>> join_store(const RankContext& context) {
     }
 }
 
+// Without an agent: rank 0 makes all ids and leaves them in the ranks' store.
+Result<std::vector<NcclUniqueId>> exchange_by_store(
+    KeyStore& store, const NcclOptions& options,
+    const std::function<Result<NcclUniqueId>()>& make) {
+    constexpr std::int32_t kRanksOfAnId = 128;
+    const auto count = static_cast<std::size_t>((options.size + kRanksOfAnId - 1) / kRanksOfAnId);
+    const std::string key = options.prefix + "/ids";
+    if (options.rank == 0) {
+        std::string bytes;
+        for (std::size_t i = 0; i < count; ++i) {
+            const Result<NcclUniqueId> id = make();
+            if (!id) {
+                return fail(id.error());
+            }
+            bytes.append(reinterpret_cast<const char*>(id->data()), id->size());
+        }
+        if (const Status set = store.set(key, bytes); !set) {
+            return fail(set.error());
+        }
+    }
+    const Result<std::string> bytes = store.wait(key, options.init_timeout);
+    if (!bytes) {
+        return fail(bytes.error());
+    }
+    std::vector<NcclUniqueId> ids(count);
+    if (bytes->size() != count * sizeof(NcclUniqueId)) {
+        return fail(Errc::conflict, "rank 0's NCCL ids are for another number of ranks");
+    }
+    std::memcpy(ids.data(), bytes->data(), bytes->size());
+    return ids;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Meeting>> Meeting::begin(const RankContext& context, RankClient* client) {
     if (client != nullptr) {
         return std::unique_ptr<Meeting>{
-            new Meeting{std::make_unique<ClientKeyStore>(*client), context.address}};
+            new Meeting{std::make_unique<ClientKeyStore>(*client), context.address, client}};
     }
     if (context.world_size == 1) {
         return std::unique_ptr<Meeting>{
-            new Meeting{std::make_unique<MemoryKeyStore>(), context.address}};
+            new Meeting{std::make_unique<MemoryKeyStore>(), context.address, nullptr}};
     }
     Result<std::unique_ptr<KeyStore>> store = join_store(context);
     if (!store) {
@@ -108,7 +143,7 @@ Result<std::unique_ptr<Meeting>> Meeting::begin(const RankContext& context, Rank
     const std::string address = context.address.empty()
                                     ? address_towards(context.master_address, context.master_port)
                                     : context.address;
-    return std::unique_ptr<Meeting>{new Meeting{std::move(*store), address}};
+    return std::unique_ptr<Meeting>{new Meeting{std::move(*store), address, nullptr}};
 }
 
 Result<std::unique_ptr<Communicator>> Meeting::connect(const std::string& name, std::int32_t rank,
@@ -120,6 +155,26 @@ Result<std::unique_ptr<Communicator>> Meeting::connect(const std::string& name, 
     options.prefix = name;
     options.shared_memory = std::getenv("LOCKSTEP_TRAIN_OVER_TCP") == nullptr;
     return make_gloo(options, *store_);
+}
+
+Result<std::unique_ptr<Communicator>> Meeting::connect_gpu(const std::string& name,
+                                                           std::int32_t rank, std::int32_t size,
+                                                           std::int32_t gpu) {
+    NcclOptions options;
+    options.rank = rank;
+    options.size = size;
+    options.gpu = gpu;
+    options.prefix = name;
+    Result<std::unique_ptr<NcclCommunicator>> made =
+        client_ != nullptr
+            ? connect_nccl(options, *client_, *store_)
+            : make_nccl(options, *store_, [&](const std::function<Result<NcclUniqueId>()>& make) {
+                  return exchange_by_store(*store_, options, make);
+              });
+    if (!made) {
+        return fail(std::move(made).error());
+    }
+    return std::unique_ptr<Communicator>{std::move(*made)};
 }
 
 }  // namespace lockstep

@@ -24,13 +24,18 @@ class Meeting {
     // Meets the other members of a group; each name once. Errors as of make_gloo().
     Result<std::unique_ptr<Communicator>> connect(const std::string& name, std::int32_t rank,
                                                   std::int32_t size);
+    // The same for buffers on GPU `gpu` of those that this process sees: by NCCL. Errors as of
+    // make_nccl().
+    Result<std::unique_ptr<Communicator>> connect_gpu(const std::string& name, std::int32_t rank,
+                                                      std::int32_t size, std::int32_t gpu);
 
   private:
-    Meeting(std::unique_ptr<KeyStore> store, std::string address)
-        : store_(std::move(store)), address_(std::move(address)) {}
+    Meeting(std::unique_ptr<KeyStore> store, std::string address, RankClient* client)
+        : store_(std::move(store)), address_(std::move(address)), client_(client) {}
 
     std::unique_ptr<KeyStore> store_;
     std::string address_;
+    RankClient* client_;
 };
 
 }  // namespace lockstep

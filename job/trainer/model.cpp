@@ -5,6 +5,7 @@
 #include "job/trainer/models/models.hpp"
 
 #include <ATen/autocast_mode.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <iterator>
@@ -13,26 +14,46 @@
 namespace lockstep {
 namespace {
 
-// LibTorch then chooses the type of each operation; of this thread, while it lives.
+// LibTorch then chooses the type of each operation; of this thread, while it lives. On GPUs without
+// its cache: what a graph captures is not to be kept beyond it.
 class Autocast {
   public:
-    explicit Autocast(bool wanted) : wanted_(wanted) {
+    Autocast(bool wanted, at::Device device, at::ScalarType type)
+        : wanted_(wanted), gpu_(device.is_cuda()) {
         if (wanted_) {
-            at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
-            at::autocast::set_cpu_enabled(true);
+            switch_to(true, type);
         }
     }
     ~Autocast() {
         if (wanted_) {
-            at::autocast::set_cpu_enabled(false);
-            at::autocast::clear_cache();  // of parameters in bfloat16: the step changes them
+            switch_to(false, at::kFloat);
+            at::autocast::clear_cache();  // of parameters in that type: the step changes them
         }
     }
     Autocast(const Autocast&) = delete;
     Autocast& operator=(const Autocast&) = delete;
 
   private:
+    void switch_to(bool on, at::ScalarType type) const {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+        const at::DeviceType device = gpu_ ? at::kCUDA : at::kCPU;
+        if (on) {
+            at::autocast::set_autocast_dtype(device, type);
+        }
+        at::autocast::set_autocast_enabled(device, on);
+#else
+        if (on && gpu_) {
+            at::autocast::set_autocast_gpu_dtype(type);
+        } else if (on) {
+            at::autocast::set_autocast_cpu_dtype(type);
+        }
+        gpu_ ? at::autocast::set_enabled(on) : at::autocast::set_cpu_enabled(on);
+#endif
+        at::autocast::set_autocast_cache_enabled(!on || !gpu_);
+    }
+
     bool wanted_;
+    bool gpu_;
 };
 
 std::vector<Layer> part_of(std::vector<Layer> network, std::size_t first, std::size_t count) {
@@ -93,12 +114,13 @@ std::vector<Layer> model_layers(const TrainConfig& config, const ModelShape& sha
     return {};
 }
 
-Model::Model(std::vector<Layer> network, std::uint64_t seed)
-    : Model(std::move(network), seed, 0, SIZE_MAX) {}
+Model::Model(std::vector<Layer> network, std::uint64_t seed, at::Device device)
+    : Model(std::move(network), seed, 0, SIZE_MAX, device) {}
 
-Model::Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, std::size_t count)
+Model::Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, std::size_t count,
+             at::Device device)
     : parameters_(parameters_of(part_of(network, first, std::min(count, network.size() - first))),
-                  seed, parameters_before(network, first)) {
+                  seed, parameters_before(network, first), device) {
     count = std::min(count, network.size() - first);
     layers_ = part_of(std::move(network), first, count);
     std::size_t next = 0;
@@ -112,22 +134,27 @@ Model::Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, 
     }
     buffers_ = at::zeros({floats}, at::kFloat);
     float* at = floats > 0 ? buffers_.data_ptr<float>() : nullptr;
-    std::int64_t offset = 0;
     for (const Layer& layer : layers_) {
-        const std::int64_t size = buffer_floats(layer);
         for (const BufferSpec& buffer : layer.buffers) {
             at = std::fill_n(at, buffer.count, buffer.start);
         }
+    }
+    buffers_ = buffers_.to(device);
+    std::int64_t offset = 0;
+    for (const Layer& layer : layers_) {
+        const std::int64_t size = buffer_floats(layer);
         layer_buffers_.push_back(buffers_.narrow(0, offset, size));
         offset += size;
     }
 }
 
 at::Tensor Model::forward(const at::Tensor& x, const Pass& pass) {
-    const Autocast autocast{pass.bfloat16};
+    const bool rounds = pass.half && x.device().is_cpu();
+    const Autocast autocast{pass.bfloat16 || (pass.half && !rounds), x.device(),
+                            pass.half ? at::kHalf : at::kBFloat16};
     at::Tensor value = x;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-        if (pass.half) {
+        if (rounds) {
             std::vector<at::Tensor> rounded;
             std::transform(tensors_[i].begin(), tensors_[i].end(), std::back_inserter(rounded),
                            through_half);
@@ -137,7 +164,7 @@ at::Tensor Model::forward(const at::Tensor& x, const Pass& pass) {
         }
     }
     value = value.to(at::kFloat);
-    return pass.half ? through_half(value) : value;
+    return rounds ? through_half(value) : value;
 }
 
 std::span<float> Model::buffers() {
@@ -145,9 +172,10 @@ std::span<float> Model::buffers() {
     return size == 0 ? std::span<float>{} : std::span<float>{buffers_.data_ptr<float>(), size};
 }
 
-std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& shape) {
+std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& shape,
+                                  at::Device device) {
     return std::make_unique<Model>(model_layers(config, shape),
-                                   static_cast<std::uint64_t>(config.seed));
+                                   static_cast<std::uint64_t>(config.seed), device);
 }
 
 at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets, TrainLoss loss) {
@@ -161,7 +189,8 @@ at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets, TrainL
     }
     const at::Tensor rows = logits.reshape({-1, logits.size(-1)});
     const at::Tensor asked = targets.ne(kNoAnswer);
-    if (asked.all().item<bool>()) {
+    // A GPU would be waited for to know it; the other way gives the same.
+    if (targets.device().is_cpu() && asked.all().item<bool>()) {
         return at::cross_entropy_loss(rows, targets.reshape({-1}));
     }
     // Every sample weighs the same, however many answers it has: the mean of a batch is then that

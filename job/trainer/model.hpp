@@ -24,8 +24,9 @@ struct Pass {
     bool training = false;          // dropout on
     bool batch_statistics = false;  // normalisation uses the batch's moments and moves the others
     bool bfloat16 = false;          // convolutions and products in it, as torch.autocast does
-    // What enters and leaves every layer, its parameters too, is rounded to half precision, and so
-    // are their gradients. The CPU computes with floats in between.
+    // On a GPU convolutions and products are in half precision, as torch.autocast does. On the CPU
+    // what enters and leaves every layer, its parameters too, is rounded to it, and so are their
+    // gradients; it computes with floats in between.
     bool half = false;
     std::uint64_t dropout_key = 0;
 };
@@ -71,13 +72,15 @@ class Model {
   public:
     // Layers first, …, first + count − 1 of the network. The same seed gives the same weights on
     // every machine, whichever part a model has.
-    Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, std::size_t count);
-    Model(std::vector<Layer> network, std::uint64_t seed);
+    Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, std::size_t count,
+          at::Device device = at::kCPU);
+    Model(std::vector<Layer> network, std::uint64_t seed, at::Device device = at::kCPU);
 
     at::Tensor forward(const at::Tensor& x, const Pass& pass);
     FlatParameters& parameters() { return parameters_; }
-    // Moving means and variances; empty for a model without normalisation.
+    // Moving means and variances; empty for a model without normalisation. Of a model on the CPU.
     std::span<float> buffers();
+    const at::Tensor& flat_buffers() const { return buffers_; }  // on its device
 
   private:
     std::vector<Layer> layers_;
@@ -88,7 +91,8 @@ class Model {
 };
 
 // The whole network of `config`.
-std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& shape);
+std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& shape,
+                                  at::Device device = at::kCPU);
 
 // cross_entropy: mean over the samples of each one's mean: logits [batch, …, classes] against
 // classes [batch, …], of which those that are kNoAnswer do not count; a sample has others, too.

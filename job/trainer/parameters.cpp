@@ -71,7 +71,7 @@ Json FlatLayout::json() const {
 }
 
 FlatParameters::FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t seed,
-                               std::size_t before)
+                               std::size_t before, at::Device device)
     : layout_(flat_layout(std::move(specs))) {
     values_ = at::zeros({static_cast<std::int64_t>(layout_.floats)}, at::kFloat);
     gradients_ = at::zeros({static_cast<std::int64_t>(layout_.floats) + 1}, at::kFloat);
@@ -86,6 +86,13 @@ FlatParameters::FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t s
             const float bound = bound_of(spec);
             std::generate_n(first, range.count, [&] { return random.uniform(-bound, bound); });
         }
+    }
+    // The same values everywhere: they are drawn on the CPU.
+    values_ = values_.to(device);
+    gradients_ = gradients_.to(device);
+    for (std::size_t i = 0; i < size(); ++i) {
+        const ParameterSpec& spec = layout_.specs[i];
+        const FlatRange range = layout_.ranges[i];
         at::Tensor tensor = view_of(values_, range, spec.shape);
         tensor.requires_grad_(true);
         tensor.mutable_grad() = view_of(gradients_, range, spec.shape);

@@ -52,7 +52,8 @@ class FlatParameters {
     // Parameters in the order of use; `before` of the network's come before them, in another part
     // of it. Values depend only on `seed` and the position in the network.
     // Convolution weights are stored channels-last: [out][height][width][in].
-    FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t seed, std::size_t before = 0);
+    FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t seed, std::size_t before = 0,
+                   at::Device device = at::kCPU);
     FlatParameters(const FlatParameters&) = delete;
     FlatParameters& operator=(const FlatParameters&) = delete;
 
@@ -63,6 +64,11 @@ class FlatParameters {
     // How many numbers the model learns (padding not counted).
     std::int64_t count() const;
 
+    // On the device, flat: the values, and the gradients with the one number after them.
+    const at::Tensor& flat_values() const { return values_; }
+    const at::Tensor& flat_gradients() const { return gradients_; }
+
+    // What follows: of parameters on the CPU.
     std::span<float> values() { return {values_.data_ptr<float>(), layout_.floats}; }
     std::span<float> gradients() { return {gradients_.data_ptr<float>(), layout_.floats}; }
     // The gradients and, after them, one number that is summed over the ranks with them.

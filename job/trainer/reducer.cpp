@@ -20,19 +20,19 @@ constexpr auto kGiveUpPoll = std::chrono::milliseconds{100};
 }  // namespace
 
 // Called by autograd after a gradient was added to its place in the flat buffer.
-class GradientReducer::Hook final : public torch::autograd::FunctionPostHook {
+class GradientBuckets::Hook final : public torch::autograd::FunctionPostHook {
   public:
-    Hook(GradientReducer& reducer, std::size_t parameter)
-        : reducer_(reducer), parameter_(parameter) {}
+    Hook(GradientBuckets& buckets, std::size_t parameter)
+        : buckets_(buckets), parameter_(parameter) {}
     torch::autograd::variable_list operator()(
         const torch::autograd::variable_list& outputs,
         const torch::autograd::variable_list& /*inputs*/) override {
-        reducer_.ready(parameter_);
+        buckets_.ready(parameter_);
         return outputs;
     }
 
   private:
-    GradientReducer& reducer_;
+    GradientBuckets& buckets_;
     std::size_t parameter_;
 };
 
@@ -49,13 +49,12 @@ GradientReducer::GradientReducer(std::int32_t ranks, Sum sum, FlatParameters& pa
     if (ranks == 1) {
         return;  // the local gradients are the sum
     }
-    plan(bucket_bytes);
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        std::shared_ptr<torch::autograd::Node> node =
-            torch::autograd::impl::grad_accumulator(parameters[i]);
-        node->add_post_hook(std::make_unique<Hook>(*this, i));
-        accumulators_.push_back(std::move(node));
+    if (bucket_bytes == 0) {
+        const std::size_t bytes = (parameters.layout().floats + 1) * sizeof(float);
+        bucket_bytes = std::clamp(bytes / 2, kBucketMin, kBucketMax);
     }
+    buckets_ = std::make_unique<GradientBuckets>(parameters, bucket_bytes,
+                                                 [this](std::size_t count) { launch(count); });
     thread_ = std::thread{[this] { work(); }};
 }
 
@@ -70,11 +69,20 @@ GradientReducer::~GradientReducer() {
     }
 }
 
-void GradientReducer::plan(std::size_t bucket_bytes) {
-    const std::size_t total = parameters_.gradients_and_flag().size();
-    if (bucket_bytes == 0) {
-        bucket_bytes = std::clamp(total * sizeof(float) / 2, kBucketMin, kBucketMax);
+GradientBuckets::GradientBuckets(FlatParameters& parameters, std::size_t bucket_bytes, Final call)
+    : parameters_(parameters), call_(std::move(call)) {
+    plan(bucket_bytes);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        std::shared_ptr<torch::autograd::Node> node =
+            torch::autograd::impl::grad_accumulator(parameters[i]);
+        node->add_post_hook(std::make_unique<Hook>(*this, i));
+        accumulators_.push_back(std::move(node));
     }
+}
+GradientBuckets::~GradientBuckets() = default;
+
+void GradientBuckets::plan(std::size_t bucket_bytes) {
+    const std::size_t total = parameters_.layout().floats + 1;
     bucket_of_.resize(parameters_.size());
     Bucket bucket{0, 0, 0};
     for (std::size_t i = parameters_.size(); i-- > 0;) {  // flat order is the reverse of use
@@ -89,21 +97,15 @@ void GradientReducer::plan(std::size_t bucket_bytes) {
     missing_.resize(buckets_.size());
 }
 
-void GradientReducer::arm() {
-    if (buckets_.empty()) {
-        return;
-    }
+void GradientBuckets::arm() {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         missing_[i] = buckets_[i].parameters;
     }
     next_ = 0;
     armed_ = true;
-    const std::lock_guard lock{mutex_};
-    launched_ = 0;
-    done_ = 0;
 }
 
-void GradientReducer::ready(std::size_t parameter) {
+void GradientBuckets::ready(std::size_t parameter) {
     if (!armed_) {
         return;
     }
@@ -113,8 +115,26 @@ void GradientReducer::ready(std::size_t parameter) {
         ++next_;
     }
     if (next_ != before) {
-        launch(next_);
+        call_(next_);
     }
+}
+
+void GradientBuckets::finish() {
+    armed_ = false;
+    if (next_ < buckets_.size()) {
+        next_ = buckets_.size();
+        call_(next_);
+    }
+}
+
+void GradientReducer::arm() {
+    if (buckets_ == nullptr) {
+        return;
+    }
+    buckets_->arm();
+    const std::lock_guard lock{mutex_};
+    launched_ = 0;
+    done_ = 0;
 }
 
 void GradientReducer::launch(std::size_t count) {
@@ -126,15 +146,12 @@ void GradientReducer::launch(std::size_t count) {
 }
 
 Status GradientReducer::finish(const std::function<bool()>& give_up) {
-    if (buckets_.empty()) {
+    if (buckets_ == nullptr) {
         return {};
     }
-    armed_ = false;
-    if (next_ < buckets_.size()) {
-        launch(buckets_.size());  // a parameter the loss does not depend on: its gradient is zero
-    }
+    buckets_->finish();
     std::unique_lock lock{mutex_};
-    const auto over = [this] { return done_ == buckets_.size() || error_.has_value(); };
+    const auto over = [this] { return done_ == buckets() || error_.has_value(); };
     while (!changed_.wait_for(lock, kGiveUpPoll, over)) {
         if (give_up()) {
             return fail(Errc::cancelled, "the other ranks did not finish the step");
@@ -153,7 +170,7 @@ void GradientReducer::work() {
         if (stop_) {
             return;
         }
-        const Bucket bucket = buckets_[done_];
+        const GradientBuckets::Bucket bucket = buckets_->all()[done_];
         lock.unlock();
         const std::span<float> all = parameters_.gradients_and_flag();
         const Status reduced = sum_(all.subspan(bucket.begin, bucket.end - bucket.begin));

@@ -24,6 +24,10 @@
 #include <memory>
 #include <string>
 
+namespace c10 {
+struct Device;
+}
+
 namespace lockstep {
 
 // Of strategy.hpp, which includes LibTorch: ten seconds of a compiler for whoever only runs a
@@ -82,6 +86,8 @@ class TrainingRun {
     Result<RunEnd> run();
 
     Strategy& strategy() { return *strategy_; }  // after prepare()
+    // Of a rank and micro-step; configured or found.
+    std::int32_t batch_size() const { return batch_size_ > 0 ? batch_size_ : config_.batch_size; }
 
   private:
     using Clock = std::chrono::steady_clock;
@@ -92,6 +98,7 @@ class TrainingRun {
     Status restore();
     Status find_batch_size();
     bool is_root() const;
+    c10::Device device() const;
     std::int64_t total_steps() const;
     bool done() const;
     Status run_epoch();

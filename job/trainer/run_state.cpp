@@ -2,6 +2,7 @@
 #include "job/base/digest.hpp"
 #include "job/base/log.hpp"
 #include "job/trainer/batch_search.hpp"
+#include "job/trainer/cuda_device.hpp"
 #include "job/trainer/named_state.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/strategy.hpp"
@@ -19,6 +20,11 @@
 
 namespace lockstep {
 
+at::Device TrainingRun::device() const {
+    return world_.gpu() < 0 ? at::Device{at::kCPU}
+                            : at::Device{at::kCUDA, static_cast<at::DeviceIndex>(world_.gpu())};
+}
+
 bool TrainingRun::is_root() const {
     return strategy_->trainers().rank() == 0;
 }
@@ -32,6 +38,9 @@ Json training_fields(const TrainConfig& config) {
     fields["dataset"].erase("path");
     if (config.resize == 0) {
         fields["dataset"].erase("resize");
+    }
+    if (config.replicas == 1) {
+        fields["devices"] = "cpu";  // a run goes on wherever it is computed, as older ones do
     }
     // Not known to older versions: a run they began goes on, as long as these change nothing.
     for (const auto& [name, none] : {std::pair{"weight_decay", Json(0.0)},
@@ -129,6 +138,7 @@ Status TrainingRun::load_weights(Checkpoint& checkpoint) {
 // A rank that was started with another file, or reads other data, would train something else.
 Status TrainingRun::compare_ranks() {
     Json said = to_json(config_);
+    said["gpu"] = world_.gpu() >= 0;
     said["samples"] = {data_.train.count, data_.test.count, data_.classes};
     for (const char* name : {"loader_workers", "log_every_steps"}) {
         said.erase(name);  // each rank's own affair
@@ -204,7 +214,11 @@ Status TrainingRun::prepare() {
     planned_steps_ = total_steps();
     costs_ = text_costs(config_, shape_of(data_));
     if (costs_.tokens > 0) {
-        peak_flops_ = measured_peak_flops();
+        const at::ScalarType type = config_.precision == TrainPrecision::fp16   ? at::kHalf
+                                    : config_.precision == TrainPrecision::bf16 ? at::kBFloat16
+                                                                                : at::kFloat;
+        peak_flops_ =
+            world_.gpu() < 0 ? measured_peak_flops() : measured_peak_flops(device(), type);
         if (config_.strategy == TrainStrategy::pipeline) {
             stages_ = config_.stages == 0 ? world_.size() : config_.stages;
         } else if (config_.replicas > 1) {
@@ -221,9 +235,15 @@ Status TrainingRun::find_batch_size() {
     limits.start = config_.batch_size;
     limits.most = std::min<std::int64_t>(kBatchSizeMax, sampler_.per_rank() / config_.accumulate);
     limits.bytes = memory_share(ranks_of_node_);
+    if (world_.gpu() >= 0) {
+        // Ranks that share the GPU find it so at the same moment.
+        limits.bytes = cuda_device::free_bytes() / 10 * 8 /
+                       std::max(ranks_of_node_ / std::max(cuda_device::visible(), 1), 1);
+    }
     const Result<std::int64_t> mine = largest_batch(
         limits, batch_attempt(config_, {model_layers(config_, shape_of(data_)), first, count},
-                              data_.train));
+                              data_.train, device()));
+    cuda_device::empty_cache();
     Communicator& trainers = strategy_->trainers();
     std::vector<std::int64_t> found(static_cast<std::size_t>(trainers.size()), 0);
     found[static_cast<std::size_t>(trainers.rank())] = mine.value_or(0);

@@ -1,5 +1,6 @@
 #include "job/trainer/strategy.hpp"
 
+#include "job/trainer/device.hpp"
 #include "job/trainer/kernels.hpp"
 #include "job/trainer/random.hpp"
 #include "job/trainer/stop_signal.hpp"
@@ -40,6 +41,13 @@ Result<std::unique_ptr<Strategy>> make_strategy(const TrainConfig& config, const
     switch (config.strategy) {
         case TrainStrategy::single:
         case TrainStrategy::data_parallel:
+            if (world.gpu() >= 0) {
+                const auto gpu = static_cast<at::DeviceIndex>(world.gpu());
+                return make_device_parallel(config, shape, world, at::Device{at::kCUDA, gpu});
+            }
+            if (trains_portably()) {
+                return make_device_parallel(config, shape, world, at::kCPU);
+            }
             return make_data_parallel(config, shape, world);
         case TrainStrategy::replicated:
         case TrainStrategy::central_storage:
@@ -122,7 +130,7 @@ Status sum_evaluations(Evaluation& mine, Communicator& group) {
 }
 
 Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss loss,
-                                  Communicator& group) {
+                                  Communicator& group, at::Device device) {
     const at::NoGradGuard no_gradients;
     std::vector<std::uint32_t> mine;
     for (auto i = static_cast<std::uint32_t>(group.rank()); i < test.count;
@@ -133,8 +141,8 @@ Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss
     loader.begin(std::move(mine));
     Evaluation out;
     for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
-        count_answers(model.forward(tensor_of(batch.input, batch.size), Pass{}),
-                      tensor_of(batch.target, batch.size), loss, out);
+        count_answers(model.forward(to_device(tensor_of(batch.input, batch.size), device), Pass{}),
+                      to_device(tensor_of(batch.target, batch.size), device), loss, out);
     }
     if (const Status summed = sum_evaluations(out, group); !summed) {
         return fail(summed.error());

@@ -131,6 +131,10 @@ Result<std::unique_ptr<Strategy>> make_strategy(const TrainConfig& config, const
 // One file in strategies/ for each.
 Result<std::unique_ptr<Strategy>> make_data_parallel(const TrainConfig& config,
                                                      const ModelShape& shape, World& world);
+// The same on `device`: a GPU, world.gpu(), or, for tests, the CPU.
+Result<std::unique_ptr<Strategy>> make_device_parallel(const TrainConfig& config,
+                                                       const ModelShape& shape, World& world,
+                                                       at::Device device);
 Result<std::unique_ptr<Strategy>> make_replicated(const TrainConfig& config,
                                                   const ModelShape& shape, World& world);
 Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& config,
@@ -161,8 +165,9 @@ class GradientPass {
 };
 
 // The share of `test` of one rank of the group, its answers counted, summed over the group.
+// `device`: the model's.
 Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss loss,
-                                  Communicator& group);
+                                  Communicator& group, at::Device device = at::kCPU);
 Status sum_evaluations(Evaluation& mine, Communicator& group);
 void count_answers(const at::Tensor& logits, const at::Tensor& targets, TrainLoss loss,
                    Evaluation& out);

@@ -26,4 +26,9 @@ Result<std::unique_ptr<Communicator>> World::group(const std::string& name,
                     static_cast<std::int32_t>(members.size()));
 }
 
+Result<std::unique_ptr<Communicator>> World::gpu_group(const std::string& name) const {
+    LOCKSTEP_CHECK(gpu_ >= 0 && connect_gpu_ != nullptr);
+    return connect_gpu_(name, rank(), size());
+}
+
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -24,7 +25,14 @@ class World {
     World(Communicator& all, Connect connect, std::int32_t node_rank = 0, bool server = false)
         : all_(all), connect_(std::move(connect)), node_rank_(node_rank), server_(server) {}
 
+    // This rank computes on that GPU of those it sees; `connect` meets the others for it.
+    void use_gpu(std::int32_t gpu, Connect connect) {
+        gpu_ = gpu;
+        connect_gpu_ = std::move(connect);
+    }
+
     Communicator& all() const { return all_; }
+    std::int32_t gpu() const { return gpu_; }  // −1: it computes on the CPU
     std::int32_t rank() const { return all_.rank(); }
     std::int32_t size() const { return all_.size(); }
     std::int32_t node_rank() const { return node_rank_; }
@@ -36,12 +44,16 @@ class World {
     // members call it with the same list.
     Result<std::unique_ptr<Communicator>> group(const std::string& name,
                                                 const std::vector<std::int32_t>& members) const;
+    // The communicator of all ranks for buffers on their GPUs. All ranks call it.
+    Result<std::unique_ptr<Communicator>> gpu_group(const std::string& name) const;
 
   private:
     Communicator& all_;
     Connect connect_;
     std::int32_t node_rank_;
     bool server_;
+    std::int32_t gpu_ = -1;
+    Connect connect_gpu_;
 };
 
 }  // namespace lockstep

@@ -78,9 +78,9 @@ class LocalGpus(harness.TestCase):
         self.daemon.wait_state(job, "succeeded")
 
     def test_the_native_trainer_does_not_take_gpus_it_cannot_use(self):
-        spec = {"name": "native", "framework": "native", "resources": {"gpus_per_node": 1}}
+        spec = {"name": "native", "framework": "native", "resources": {"gpus_per_node": 1}, "train": {"devices": "cpu"}}
         for path in ("/v1/jobs", "/v1/jobs/render"):
-            self.assert_problem(self.daemon.api("POST", path, spec), 400, "/resources/gpus_per_node", "CPUs only")
+            self.assert_problem(self.daemon.api("POST", path, spec), 400, "/resources/gpus_per_node", "computes on the CPU only")
         spec["preflight"] = {"mode": "only"}  # starts no trainer
         self.assertEqual(self.daemon.api("POST", "/v1/jobs/render", spec)[0], 200)
 

@@ -115,7 +115,7 @@ class NativeStrategies(harness.TestCase):
                 ({"train": {"strategy": "replicated"}, "resources": {"ranks_per_node": 2}},
                  "/train/strategy", "one process with several devices"),
                 ({"train": {"strategy": "pipeline", "batch_size": 30}}, "/train/micro_batches", "not a multiple"),
-                ({"train": {"precision": "fp16"}}, "/train/precision", "needs a GPU")):
+                ({"train": {"precision": "fp16"}}, "/train/precision", "needs GPUs")):
             with self.subTest(word):
                 status, answer = self.daemon.api("POST", "/v1/jobs", {"name": "no", "framework": "native", **fields})
                 self.assertEqual(status, 400, answer)

@@ -24,10 +24,13 @@ Result<Admission> admit_job(Scheduler& scheduler, const JobSpec& spec) {
                                    "nodes, not for resources.spares"}}));
     }
     if (spec.framework == Framework::native && spec.resources.gpus_per_node > 0 &&
-        spec.preflight.mode != PreflightMode::only) {
+        spec.preflight.mode != PreflightMode::only &&
+        (!computes_on_gpus(spec.train->strategy) || spec.train->devices == TrainDevices::cpu)) {
         return fail(field_errors({{"/resources/gpus_per_node",
-                                   "the native trainer computes on CPUs only, its GPUs would idle: "
-                                   "ask for 0, or run a script with another framework"}}));
+                                   "strategy " + std::string{to_string(spec.train->strategy)} +
+                                       " on " + std::string{to_string(spec.train->devices)} +
+                                       " computes on the CPU only, its GPUs would idle: ask for 0, "
+                                       "or use data_parallel"}}));
     }
     if (spec.submission == Submission::manual && scheduler.signatures() != nullptr) {
         return fail(field_errors({{"/submission",

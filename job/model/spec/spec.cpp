@@ -9,6 +9,7 @@
 #include "job/model/spec/spec_fields.hpp"
 #include "job/model/spec/spec_secrets.hpp"
 #include "job/model/spec/spec_slurm.hpp"
+#include "job/model/spec/train_devices.hpp"
 
 #include <algorithm>
 #include <array>
@@ -167,6 +168,7 @@ void read_train(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
         !wrong.empty()) {
         errors.push_back({in.pointer("train") + "/strategy", std::move(wrong)});
     }
+    check_train_gpus(spec, in.pointer("train"), errors);
 }
 
 void read_placement(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors) {

@@ -106,8 +106,9 @@ constexpr std::array kOptimizerChoices{
 };
 constexpr std::array kPrecisionChoices{
     TrainChoice{"fp32", true, "32-bit floats", ""},
-    TrainChoice{"fp16", false, "16-bit floats with dynamic loss scaling", "Apex amp, GradScaler", 0,
-                "needs a GPU, which the native trainer does not use yet; on the CPU use bf16"},
+    TrainChoice{"fp16", true,
+                "16-bit floats in convolutions and products, with dynamic loss scaling; on GPUs",
+                "torch.autocast, GradScaler, Apex amp"},
     TrainChoice{"bf16", true,
                 "bfloat16 in convolutions and products; weights and gradients stay 32-bit",
                 "torch.autocast, bf16-mixed"},

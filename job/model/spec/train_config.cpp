@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/model/spec/train_choices.hpp"
+#include "job/model/spec/train_devices.hpp"
 
 #include <algorithm>
 #include <array>
@@ -31,7 +32,6 @@ constexpr std::int64_t kContextMax = 4'096;  // attention looks at its square
 constexpr std::int64_t kStagesMax = 22;      // the most layers that a model here has
 constexpr std::int64_t kResizeMax = 1'024;   // 12 MB a sample, in colour
 constexpr double kMobileDropout = 0.2;       // torchvision's
-constexpr std::int32_t kReplicasMax = 64;    // threads of one process
 constexpr double kRateMin = 1e-12;
 constexpr double kRateMax = 1e6;
 constexpr double kClipMax = 1e6;
@@ -142,40 +142,6 @@ void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>
     refuse_without_effect(in, "test_samples", generated, other);
 }
 
-// auto, cpu, or cpu:0,1 for as many devices: the CPU is as many as one asks for.
-void read_devices(ObjectReader& in, TrainConfig& config) {
-    std::string devices = "auto";
-    in.string("devices", devices, limits::kTextBytes);
-    config.replicas = 1;
-    if (devices == "auto" || devices == "cpu") {
-        return;
-    }
-    if (devices == "gpu" || devices.starts_with("gpu:")) {
-        in.error("devices", not_available(devices));
-        return;
-    }
-    std::int32_t number = 0;
-    for (std::string_view rest = devices.starts_with("cpu:") ? std::string_view{devices}.substr(4)
-                                                             : std::string_view{};
-         !rest.empty() && number < kReplicasMax; ++number) {
-        const std::string word = std::to_string(number);
-        if (!rest.starts_with(word)) {
-            break;
-        }
-        rest.remove_prefix(word.size());
-        if (rest.empty()) {
-            config.replicas = number + 1;
-            return;
-        }
-        if (rest.front() != ',') {
-            break;
-        }
-        rest.remove_prefix(1);
-    }
-    in.error("devices", "must be one of: auto, cpu, cpu:0,1 and so on to cpu:0,…," +
-                            std::to_string(kReplicasMax - 1));
-}
-
 bool has_norm_mode(const TrainConfig& config) {
     return config.model == TrainModel::mnist_convnet || config.model == TrainModel::mobilenet_v2;
 }
@@ -183,14 +149,6 @@ bool has_norm_mode(const TrainConfig& config) {
 bool has_replicas(const TrainConfig& config) {
     return config.strategy == TrainStrategy::replicated ||
            config.strategy == TrainStrategy::central_storage;
-}
-
-std::string devices_of(const TrainConfig& config) {
-    std::string out = "cpu";
-    for (std::int32_t i = 0; config.replicas > 1 && i < config.replicas; ++i) {
-        out += (i == 0 ? ":" : ",") + std::to_string(i);
-    }
-    return out;
 }
 
 // Fields of a training run that only some choices give a meaning to.
@@ -234,6 +192,10 @@ void check_effects(ObjectReader& in, const TrainConfig& config) {
     if (has_replicas(config) && config.replicas > config.batch_size) {
         in.error("devices", std::to_string(config.replicas) + " devices for a batch_size of " +
                                 std::to_string(config.batch_size));
+    }
+    if (config.precision == TrainPrecision::fp16 &&
+        (config.devices == TrainDevices::cpu || !computes_on_gpus(config.strategy))) {
+        in.error("precision", "fp16 needs a GPU; on the CPU use bf16");
     }
     if (!has_replicas(config) && config.replicas > 1) {
         in.error("devices", "a rank has one device with " + strategy +
@@ -296,7 +258,7 @@ void read_train_config(const Json& object, const std::string& pointer, TrainConf
     read_choice(in, "update", train_updates(), config.update);
     in.integer("stages", config.stages, 0, kStagesMax);
     in.integer("micro_batches", config.micro_batches, 1, kBatchSizeMax);
-    read_devices(in, config);
+    read_train_devices(in, config);
     in.integer("epochs", config.epochs, 1, kEpochsMax);
     in.integer("max_steps", config.max_steps, 0, kStepsMax);
     in.integer("batch_size", config.batch_size, 1, kBatchSizeMax);
@@ -357,7 +319,7 @@ Json to_json(const TrainConfig& config) {
         out["stages"] = config.stages;
         out["micro_batches"] = config.micro_batches;
     }
-    out["devices"] = devices_of(config);
+    out["devices"] = train_devices_text(config);
     out["epochs"] = config.epochs;
     out["max_steps"] = config.max_steps;
     out["batch_size"] = config.batch_size;

@@ -30,6 +30,7 @@ enum class TrainAllReduce { ring, hierarchical, reduce_to_one };
 enum class TrainUpdate { sync, async };
 enum class TrainOptimizer { adam, sgd, adamw, lamb };
 enum class TrainPrecision { fp32, fp16, bf16 };
+enum class TrainDevices { automatic, cpu, gpu };
 enum class TrainSchedule { constant, cosine, linear };
 enum class TrainExport { none, safetensors };
 // train: batch statistics, moving averages updated. eval: the moving averages are used as they
@@ -54,7 +55,8 @@ struct TrainConfig {
     TrainUpdate update = TrainUpdate::sync;            // parameter_server only
     std::int32_t stages = 0;         // pipeline only: ranks a model is split over; 0 = all
     std::int32_t micro_batches = 4;  // pipeline only: parts of a batch
-    std::int32_t replicas = 1;       // of `devices`: "cpu:0,1" are two
+    TrainDevices devices = TrainDevices::automatic;
+    std::int32_t replicas = 1;  // of `devices`: "cpu:0,1" are two
     std::int32_t epochs = 2;
     std::int64_t max_steps = 0;    // optimizer steps over all epochs; 0 = no limit but `epochs`
     std::int32_t batch_size = 64;  // samples per rank and micro-step
@@ -101,6 +103,10 @@ std::string_view to_string(NormMode value);
 // "not available yet", and fields that would have no effect with the others as they are.
 void read_train_config(const Json& object, const std::string& pointer, TrainConfig& config,
                        std::vector<FieldError>& errors);
+
+// Whether the native trainer's ranks can compute on GPUs with it.
+bool computes_on_gpus(TrainStrategy strategy);
+std::string_view to_string(TrainDevices value);
 
 // What is wrong with this strategy for a job of so many ranks; empty: nothing. The roles of servers
 // and workers are checked with the roles.

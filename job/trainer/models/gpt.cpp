@@ -5,9 +5,6 @@
 #include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
 
-#include <cmath>
-#include <limits>
-
 namespace lockstep {
 namespace {
 
@@ -22,24 +19,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Ten
 
 // Every place looks at itself and at those before it.
 at::Tensor attention(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    const at::Tensor rows = dense_rows(x, weight, bias);
-    if (rows.scalar_type() == at::kFloat) {
-        return causal_attention(rows, kGptHeads);
-    }
-    const std::int64_t batch = x.size(0);
-    const std::int64_t length = x.size(1);
-    const at::Tensor all = rows.view({batch, length, 3, kGptHeads, kGptWidth / kGptHeads})
-                               .permute({2, 0, 3, 1, 4});  // [3, batch, heads, length, part]
-    const double scale = 1.0 / std::sqrt(static_cast<double>(kGptWidth / kGptHeads));
-    const at::Tensor scores = at::matmul(all[0], all[1].transpose(-2, -1)) * scale;
-    const at::Tensor later = at::ones({length, length}, at::kBool).triu(1);
-    const at::Tensor weights =
-        at::softmax(scores.masked_fill(later, -std::numeric_limits<float>::infinity()), /*dim=*/-1);
-    return at::matmul(weights, all[2]).transpose(1, 2).reshape({batch, length, kGptWidth});
-}
-
-at::Tensor activation(const at::Tensor& x) {
-    return x.scalar_type() == at::kFloat ? fused_gelu(x) : at::gelu(x);
+    return causal_attention(dense_rows(x, weight, bias), kGptHeads);
 }
 
 Layer embedding_layer(std::int64_t words, std::int64_t length) {
@@ -70,7 +50,7 @@ Layer block_layer(const std::string& name) {
                        const Pass&) {
         const at::Tensor seen = attention(layer_norm(x, p[0], p[1]), p[2], p[3]);
         const at::Tensor y = x + dense_rows(seen, p[4], p[5]);
-        const at::Tensor inner = activation(dense_rows(layer_norm(y, p[6], p[7]), p[8], p[9]));
+        const at::Tensor inner = fused_gelu(dense_rows(layer_norm(y, p[6], p[7]), p[8], p[9]));
         return y + dense_rows(inner, p[10], p[11]);
     };
     return layer;

@@ -45,7 +45,8 @@ at::Tensor apply_conv(const at::Tensor& x, const MobileConv& what, std::span<con
     const bool statistics = pass.batch_statistics && y.numel() > what.out;
     const at::Tensor z = at::batch_norm(y, p[1], p[2], moments.narrow(0, 0, what.out),
                                         moments.narrow(0, what.out, what.out), statistics,
-                                        kMobileMomentum, kMobileEpsilon, /*cudnn_enabled=*/false);
+                                        kMobileMomentum, kMobileEpsilon,
+                                        /*cudnn_enabled=*/x.device().is_cuda());
     return what.bounded ? at::hardtanh(z, 0.0, 6.0) : z;
 }
 
@@ -63,10 +64,23 @@ at::Tensor apply_convs(at::Tensor x, const std::vector<MobileConv>& convs,
 // What torchvision's weights expect of their input: its mean and deviation over ImageNet taken
 // out. Images without colour are shown in all three.
 at::Tensor as_imagenet(const at::Tensor& x) {
-    static const at::Tensor mean = at::tensor({0.485F, 0.456F, 0.406F}).view({1, kColours, 1, 1});
-    static const at::Tensor deviation =
-        at::tensor({0.229F, 0.224F, 0.225F}).view({1, kColours, 1, 1});
-    return (x - mean) / deviation;  // broadcasts one channel to three
+    struct Colours {
+        explicit Colours(at::Device device)
+            : mean(of(device, 0.485F, 0.456F, 0.406F)),
+              deviation(of(device, 0.229F, 0.224F, 0.225F)) {}
+        static at::Tensor of(at::Device device, float red, float green, float blue) {
+            return at::tensor({red, green, blue}).view({1, kColours, 1, 1}).to(device);
+        }
+        at::Tensor mean;
+        at::Tensor deviation;
+    };
+    // A process computes on the CPU and on one GPU; what a graph captures is made before it.
+    static const Colours on_cpu{at::kCPU};
+    if (x.device().is_cpu()) {
+        return (x - on_cpu.mean) / on_cpu.deviation;  // broadcasts one channel to three
+    }
+    static const Colours on_gpu{x.device()};
+    return (x - on_gpu.mean) / on_gpu.deviation;
 }
 
 Layer first_layer(const std::string& name, std::int64_t out) {

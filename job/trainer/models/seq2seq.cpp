@@ -4,6 +4,7 @@
 // (Luong et al.: Effective approaches to attention-based neural machine translation, 2015,
 // "general" score). While it learns, the decoder reads the true target (teacher forcing). Four
 // layers, so that two stages of a pipeline are the encoder and the decoder.
+#include "job/trainer/device.hpp"
 #include "job/trainer/gru.hpp"
 #include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
@@ -12,6 +13,7 @@
 #include <ATen/autocast_mode.h>
 
 #include <limits>
+#include <tuple>
 
 namespace lockstep {
 namespace {
@@ -50,11 +52,17 @@ std::vector<ParameterSpec> gru_parameters(const std::string& name) {
 // any build. Sums stay in 32 bits, else their errors would add up from place to place.
 at::Tensor gru(const at::Tensor& x, at::Tensor state, std::span<const at::Tensor> p) {
     const at::Tensor inputs = dense_rows(x, p[0], p[2]).to(at::kFloat);
-    if (products_are_onednn() && !at::autocast::is_cpu_enabled()) {
+    if (own_loops(x) && products_are_onednn() && !at::autocast::is_cpu_enabled()) {
         return gru_states(inputs, state, p[1], p[3]);
     }
     std::vector<at::Tensor> states;
     for (std::int64_t place = 0; place < x.size(1); ++place) {
+        if (x.is_cuda()) {  // the same in one kernel
+            const at::Tensor old = dense(state, p[1], p[3]).to(at::kFloat);
+            state = std::get<0>(at::_thnn_fused_gru_cell(inputs.select(1, place), old, state));
+            states.push_back(state);
+            continue;
+        }
         const std::vector<at::Tensor> in = inputs.select(1, place).chunk(3, 1);
         const std::vector<at::Tensor> old = dense(state, p[1], p[3]).to(at::kFloat).chunk(3, 1);
         const at::Tensor reset = at::sigmoid(in[0] + old[0]);
@@ -81,7 +89,7 @@ Layer encoder_layer(SeqParts parts) {
     layer.parameters = gru_parameters("encoder");
     layer.forward = [parts](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
                             const Pass&) {
-        const at::Tensor begin = at::zeros({x.size(0), kSeqWidth}, at::kFloat);
+        const at::Tensor begin = at::zeros({x.size(0), kSeqWidth}, x.options().dtype(at::kFloat));
         return parts.join(gru(parts.states(x), begin, p), parts.bytes(x));
     };
     return layer;

@@ -61,7 +61,7 @@ class Coloured(nn.Module):
     """Grey images in all three colours, ImageNet's mean taken out."""
 
     def forward(self, x):
-        return ((x / 255.0).expand(-1, 3, -1, -1) - MEAN) / DEVIATION
+        return ((x / 255.0).expand(-1, 3, -1, -1) - MEAN.to(x.device)) / DEVIATION.to(x.device)
 
 
 def mobilenet_v2():
@@ -84,7 +84,7 @@ class Block(nn.Module):
             seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         else:
             scores = query @ key.transpose(-2, -1) / math.sqrt(width // self.heads)
-            later = torch.ones(length, length, dtype=torch.bool).triu(1)
+            later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
             seen = scores.masked_fill(later, -math.inf).softmax(-1) @ value
         x = x + self.project(seen.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(functional.gelu(self.up(self.norm_2(x))))
@@ -98,7 +98,7 @@ class Gpt(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 256))
 
     def forward(self, x):
-        x = self.words(x) + self.places(torch.arange(x.shape[1]))
+        x = self.words(x) + self.places(torch.arange(x.shape[1], device=x.device))
         return self.head(self.blocks(x)).flatten(0, 1)
 
 

@@ -148,6 +148,9 @@ Json with_field(const std::string& path, const Json& value) {
     } else if (path == "train.strategy" && value == "parameter_server") {
         out["resources"]["ranks_per_node"] = 2;
         out["roles"] = parsed(R"([{"name":"ps","count":1},{"name":"worker","count":1}])");
+    } else if ((path == "train.precision" && value == "fp16") ||
+               (path == "train.devices" && value == "gpu")) {
+        out["resources"]["gpus_per_node"] = 1;
     } else if (path == "train.model" && value == "gpt") {
         out["train"]["dataset"] = parsed(R"({"name":"text","path":"/t"})");
     } else if (path == "train.dataset.name" && value == "text") {

@@ -42,6 +42,7 @@ TEST(TrainConfig, EveryFieldIsRead) {
     want.dataset = TrainDataset::mnist;
     want.dataset_path = "/data";
     want.strategy = TrainStrategy::single;
+    want.devices = TrainDevices::cpu;
     want.epochs = 3;
     want.max_steps = 7;
     want.batch_size = 16;
@@ -105,13 +106,17 @@ TEST_P(TrainConfigRefuses, WithThePathAndTheReason) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    NotAvailableYet, TrainConfigRefuses,
-    testing::Values(Refusal{R"({"precision":"fp16"})",
-                            {"/train/precision",
-                             "\"fp16\" needs a GPU, which the native trainer does not use yet; on "
-                             "the CPU use bf16"}},
-                    Refusal{R"({"devices":"gpu:0,1"})",
-                            {"/train/devices", "\"gpu:0,1\" is not available yet"}}));
+    OnGpus, TrainConfigRefuses,
+    testing::Values(Refusal{R"({"precision":"fp16","devices":"cpu"})",
+                            {"/train/precision", "fp16 needs a GPU; on the CPU use bf16"}},
+                    Refusal{R"({"precision":"fp16","strategy":"pipeline"})",
+                            {"/train/precision", "fp16 needs a GPU; on the CPU use bf16"}},
+                    Refusal{R"({"devices":"gpu","strategy":"pipeline"})",
+                            {"/train/devices", "strategy pipeline computes on the CPU only"}},
+                    Refusal{
+                        R"({"devices":"gpu:0,1"})",
+                        {"/train/devices",
+                         "is not one of them: a rank takes the GPU of its LOCAL_RANK, by gpu"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutEffect, TrainConfigRefuses,
@@ -141,8 +146,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"epochs":"two"})", {"/train/epochs", "must be an integer"}},
         Refusal{R"({"optimizer":"lion"})",
                 {"/train/optimizer", "must be one of: adam, sgd, adamw, lamb"}},
-        Refusal{R"({"devices":"tpu"})",
-                {"/train/devices", "must be one of: auto, cpu, cpu:0,1 and so on to cpu:0,…,63"}},
+        Refusal{
+            R"({"devices":"tpu"})",
+            {"/train/devices", "must be one of: auto, cpu, gpu, cpu:0,1 and so on to cpu:0,…,63"}},
         Refusal{R"({"model":"gpt"})",
                 {"/train/model", "gpt reads text, not images: it needs dataset text"}},
         Refusal{R"({"dataset":{"name":"text","path":"t"}})",
@@ -174,8 +180,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"model":"mlp","dataset":{"name":"table","path":"t","resize":9}})",
                 {"/train/dataset/resize", "has no effect with dataset table, which has no images"}},
         Refusal{R"({"context":5})", {"/train/context", "has no effect with dataset digits"}},
-        Refusal{R"({"strategy":"replicated","devices":"cpu:0,2"})",
-                {"/train/devices", "must be one of: auto, cpu, cpu:0,1 and so on to cpu:0,…,63"}},
+        Refusal{
+            R"({"strategy":"replicated","devices":"cpu:0,2"})",
+            {"/train/devices", "must be one of: auto, cpu, gpu, cpu:0,1 and so on to cpu:0,…,63"}},
         Refusal{R"({"strategy":"replicated","devices":"cpu:0,1,2","batch_size":2})",
                 {"/train/devices", "3 devices for a batch_size of 2"}},
         Refusal{R"({"strategy":"pipeline","batch_size":30})",

@@ -8,6 +8,7 @@
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/trainer/training.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

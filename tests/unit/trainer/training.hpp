@@ -1,6 +1,7 @@
 // Trains as every rank of a world, and keeps what each of them saw.
 #pragma once
 
+#include "job/trainer/device.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/strategy.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -68,6 +69,7 @@ struct TrainingOptions {
     std::int32_t ranks = 1;
     std::int32_t servers = 0;  // so many of the first ranks
     std::int32_t ranks_per_node = 1'000;
+    std::int32_t gpu = -1;  // of one rank; −1: the CPU
     std::filesystem::path checkpoints = {};
     std::function<void(std::int32_t rank, const StepResult&)> on_step = {};
 };
@@ -83,6 +85,10 @@ inline Trained train_in_world(const TrainConfig& config, const Dataset& data,
         options.ranks, options.servers,
         [&](World& world) {
             const auto rank = static_cast<std::size_t>(world.rank());
+            if (options.gpu >= 0) {
+                use_device({at::kCUDA, static_cast<at::DeviceIndex>(options.gpu)});
+                world.use_gpu(options.gpu, {});
+            }
             RunOptions run_options;
             run_options.checkpoint_directory = options.checkpoints;
             run_options.on_step = [&, rank](const StepResult& step) {

@@ -1,0 +1,37 @@
+# LibTorch as the target `torch`, for CPUs or with CUDA.
+#
+# LOCKSTEP_TORCH: the folder of a PyTorch that pip has installed (python3 -c 'import torch; print(torch.__path__[0])');
+# empty: what find_package(Torch) finds, Debian's libtorch-dev for one. A wheel is not found by its own TorchConfig.cmake:
+# that of one with CUDA asks for cuBLAS, cuDNN and more of a toolkit, which only its own libraries need, at run time.
+# Sets Torch_FOUND, and LOCKSTEP_TORCH_CUDA: it is one with CUDA, and its headers compile (CUDA's runtime header is there).
+# Source of the layout: https://pytorch.org/cppdocs/installing.html.
+set(LOCKSTEP_TORCH "" CACHE PATH "Folder of PyTorch's wheel to link lockstep-train with (default: find_package(Torch))")
+set(LOCKSTEP_TORCH_CUDA FALSE)
+if(LOCKSTEP_TORCH STREQUAL "")
+  find_package(Torch QUIET)
+  return()
+endif()
+if(NOT EXISTS ${LOCKSTEP_TORCH}/lib/libtorch_cpu.so OR NOT EXISTS ${LOCKSTEP_TORCH}/include/ATen/ATen.h)
+  message(FATAL_ERROR "LOCKSTEP_TORCH: ${LOCKSTEP_TORCH} has no lib/libtorch_cpu.so and include/ATen/ATen.h")
+endif()
+set(Torch_FOUND TRUE)
+foreach(name c10 torch_cpu)
+  add_library(${name} SHARED IMPORTED GLOBAL)
+  set_target_properties(${name} PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_TORCH}/lib/lib${name}.so)
+  target_include_directories(${name} SYSTEM INTERFACE ${LOCKSTEP_TORCH}/include ${LOCKSTEP_TORCH}/include/torch/csrc/api/include)
+endforeach()
+add_library(torch INTERFACE IMPORTED GLOBAL)
+target_link_libraries(torch INTERFACE torch_cpu c10)
+if(EXISTS ${LOCKSTEP_TORCH}/lib/libtorch_cuda.so AND LOCKSTEP_HAVE_CUDA)
+  set(LOCKSTEP_TORCH_CUDA TRUE)
+  foreach(name c10_cuda torch_cuda)
+    add_library(${name} SHARED IMPORTED GLOBAL)
+    set_target_properties(${name} PROPERTIES IMPORTED_LOCATION ${LOCKSTEP_TORCH}/lib/lib${name}.so)
+  endforeach()
+  # No symbol of ours is in torch_cuda, whose constructors bring the GPU's operations: the linker must not leave it out. What
+  # it needs itself (cuBLAS, cuDNN) is installed beside torch, and found by its own run path.
+  target_link_libraries(torch INTERFACE -Wl,--no-as-needed torch_cuda -Wl,--as-needed c10_cuda CUDA::cudart)
+  target_link_options(torch INTERFACE -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,--allow-shlib-undefined)
+  target_include_directories(torch SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
+message(STATUS "LibTorch: ${LOCKSTEP_TORCH}, with CUDA: ${LOCKSTEP_TORCH_CUDA}")

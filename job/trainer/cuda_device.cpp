@@ -1,0 +1,164 @@
+#include "job/trainer/cuda_device.hpp"
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdio>
+#include <thread>
+
+namespace lockstep::cuda_device {
+namespace {
+
+constexpr auto kGiveUpPoll = std::chrono::milliseconds{100};
+constexpr std::uint64_t kMiB = 1U << 20U;
+constexpr double kGiB = 1024.0;
+
+// Of the GPU that the thread which made it uses. (LibTorch's own needs headers of cuBLAS and more.)
+class Event {
+  public:
+    Event() { C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+    ~Event() { static_cast<void>(cudaEventDestroy(event_)); }
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+
+    void record(cudaStream_t stream) { C10_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+    void block(cudaStream_t stream) { C10_CUDA_CHECK(cudaStreamWaitEvent(stream, event_, 0)); }
+    bool done() {
+        const cudaError_t state = cudaEventQuery(event_);
+        if (state != cudaErrorNotReady) {
+            C10_CUDA_CHECK(state);
+            return true;
+        }
+        static_cast<void>(cudaGetLastError());  // "not ready" is none to keep
+        return false;
+    }
+
+  private:
+    cudaEvent_t event_ = nullptr;
+};
+
+cudaStream_t current_stream() {
+    return c10::cuda::getCurrentCUDAStream().stream();
+}
+
+}  // namespace
+
+struct SideStream::State {
+    c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
+    Event here;
+    Event there;
+};
+struct Graph::State {
+    at::cuda::CUDAGraph graph;
+};
+
+bool built() {
+    return true;
+}
+
+int visible() {
+    return c10::cuda::device_count();
+}
+
+std::string none_because() {
+    try {
+        static_cast<void>(c10::cuda::device_count_ensure_non_zero());
+    } catch (const std::exception& error) {
+        const std::string text = error.what();
+        return text.substr(0, text.find('\n'));
+    }
+    return "CUDA finds none";
+}
+
+std::string describe(int gpu) {
+    cudaDeviceProp about{};
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&about, gpu));
+    std::array<char, 160> text{};
+    std::snprintf(text.data(), text.size(), "%.100s, %.0f GiB",
+                  static_cast<const char*>(about.name),
+                  static_cast<double>(about.totalGlobalMem / kMiB) / kGiB);
+    return text.data();
+}
+
+// The default stream cannot be captured.
+void use(int gpu) {
+    const auto index = static_cast<c10::DeviceIndex>(gpu);
+    c10::cuda::set_device(index);
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
+}
+
+Stream stream() {
+    return current_stream();
+}
+
+// Polls, as cudaStreamSynchronize does by itself: a step of a small network takes microseconds.
+bool finished(const std::function<bool()>& give_up) {
+    static thread_local Event event;  // a thread has one GPU
+    event.record(current_stream());
+    auto next = std::chrono::steady_clock::now() + kGiveUpPoll;
+    while (!event.done()) {
+        if (const auto now = std::chrono::steady_clock::now(); now >= next) {
+            if (give_up()) {
+                return false;
+            }
+            next = now + kGiveUpPoll;
+        }
+        std::this_thread::yield();
+    }
+    return true;
+}
+
+std::int64_t free_bytes() {
+    std::size_t free = 0;
+    std::size_t all = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &all));
+    return static_cast<std::int64_t>(free);
+}
+
+void empty_cache() {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+}
+
+SideStream::SideStream() : state_(std::make_unique<State>()) {}
+SideStream::~SideStream() = default;
+
+Stream SideStream::handle() const {
+    return state_->stream.stream();
+}
+
+void SideStream::wait_for_current() {
+    state_->here.record(current_stream());
+    state_->here.block(state_->stream.stream());
+}
+
+void SideStream::current_waits() {
+    state_->there.record(state_->stream.stream());
+    state_->there.block(current_stream());
+}
+
+// Of this thread only: a communicator's watch asks for its events meanwhile.
+Graph::Graph(const std::function<void()>& work) : state_(std::make_unique<State>()) {
+    state_->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    try {
+        work();
+    } catch (...) {
+        try {
+            state_->graph.capture_end();
+        } catch (const std::exception&) {  // it says again that the capture failed
+        }
+        throw;
+    }
+    state_->graph.capture_end();
+}
+Graph::~Graph() = default;
+
+void Graph::launch() {
+    state_->graph.replay();
+}
+
+}  // namespace lockstep::cuda_device

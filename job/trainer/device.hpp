@@ -1,0 +1,51 @@
+// Where a rank computes: on the CPU, or on one GPU with a LibTorch that has CUDA. Training thread.
+#pragma once
+
+#include "job/base/result.hpp"
+#include "job/model/spec/train_config.hpp"
+#include "job/rank/rank_context.hpp"
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+namespace lockstep {
+
+struct ChosenDevice {
+    at::Device device{at::kCPU};
+    std::string name;     // "NVIDIA H100 80GB HBM3, 79 GiB"; empty: the CPU
+    std::string why_cpu;  // GPUs were given to this rank and are not used: why; else empty
+};
+
+// By train.devices: auto takes the GPU that the rank was given (CUDA_VISIBLE_DEVICES, as the agent
+// and Slurm set it; without an agent any that CUDA finds), and the CPU otherwise. Of several GPUs
+// the one whose number is LOCAL_RANK. invalid: gpu cannot be had, with the reason; a GPU was given
+// and does not work; fp16 on the CPU.
+Result<ChosenDevice> choose_device(const TrainConfig& config, const RankContext& context,
+                                   const Environment& environment = process_environment);
+
+// Of the thread that calls it, from now on: the GPU, and a stream of its own.
+void use_device(at::Device device);
+
+// A copy on `device` with the same strides. To a GPU it goes through pinned memory and is only
+// enqueued; `host` may be changed at once. On the CPU it is `host` itself.
+at::Tensor to_device(const at::Tensor& host, at::Device device);
+
+// What dropout() on this device draws next depends on `key` alone. Not while a graph is captured.
+void seed_device(at::Device device, std::uint64_t key);
+
+// Layers have loops of their own for the CPU, and so have optimizers and strategies; elsewhere they
+// are made of LibTorch's operations. While one of these lives this process trains on the CPU as on
+// a GPU: for tests that compare the two.
+class PortableTraining {
+  public:
+    PortableTraining();
+    ~PortableTraining();
+    PortableTraining(const PortableTraining&) = delete;
+    PortableTraining& operator=(const PortableTraining&) = delete;
+};
+bool trains_portably();
+// Whether our own loops compute what has this tensor as its input.
+bool own_loops(const at::Tensor& x);
+
+}  // namespace lockstep

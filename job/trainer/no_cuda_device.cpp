@@ -1,0 +1,50 @@
+// cuda_device.hpp for a LibTorch without CUDA: choose_device() never gets past built().
+#include "job/base/check.hpp"
+#include "job/trainer/cuda_device.hpp"
+
+namespace lockstep::cuda_device {
+
+struct SideStream::State {};
+struct Graph::State {};
+
+bool built() {
+    return false;
+}
+int visible() {
+    return 0;
+}
+std::string none_because() {
+    return "this LibTorch has no CUDA";
+}
+std::string describe(int /*gpu*/) {
+    return "";
+}
+void use(int /*gpu*/) {
+    LOCKSTEP_CHECK(false);
+}
+Stream stream() {
+    return nullptr;
+}
+bool finished(const std::function<bool()>& /*give_up*/) {
+    return true;
+}
+std::int64_t free_bytes() {
+    return 0;
+}
+void empty_cache() {}
+
+SideStream::SideStream() = default;
+SideStream::~SideStream() = default;
+Stream SideStream::handle() const {
+    return nullptr;
+}
+void SideStream::wait_for_current() {}
+void SideStream::current_waits() {}
+
+Graph::Graph(const std::function<void()>& /*work*/) {
+    LOCKSTEP_CHECK(false);
+}
+Graph::~Graph() = default;
+void Graph::launch() {}
+
+}  // namespace lockstep::cuda_device

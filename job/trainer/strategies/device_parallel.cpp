@@ -1,0 +1,400 @@
+// data_parallel and single on a GPU: parameters, gradients, moments and the batch lie on it, and
+// the host only enqueues. Once a step it waits for three numbers: loss, gradient norm, and whether
+// a rank wants to stop.
+//
+// Where batches are of one size, forward and backward are captured as a CUDA graph after the first
+// steps: of a small network the launches take longer than the work. A graph's gradients are summed
+// behind it; without one (LOCKSTEP_TRAIN_GRAPHS=0, more than kGraphFloats parameters on several
+// ranks, batches that change) bucket by bucket on a stream of its own while backward runs.
+#include "job/base/log.hpp"
+#include "job/trainer/cuda_device.hpp"
+#include "job/trainer/device.hpp"
+#include "job/trainer/device_optimizer.hpp"
+#include "job/trainer/reducer.hpp"
+#include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategies/device_batches.hpp"
+#include "job/trainer/strategy.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kEagerSteps = 3;  // before a graph: libraries choose and allocate in them
+constexpr std::size_t kGraphFloats = 1 << 24;  // 64 MiB: more is worth overlapping with backward
+constexpr auto kGpuPatience = std::chrono::seconds{3};
+constexpr std::size_t kDeviceBucket = 25U << 20U;  // bytes; as PyTorch's DDP
+
+Buffer device_buffer(const at::Tensor& values, std::size_t begin, std::size_t end) {
+    return {values.data_ptr<float>() + begin, end - begin, Dtype::f32,
+            values.is_cuda() ? Device::cuda : Device::cpu};
+}
+
+class DeviceParallel final : public Strategy {
+  public:
+    // `group`: of all ranks, for buffers on the device; null where there is one rank.
+    DeviceParallel(const TrainConfig& config, const ModelShape& shape, World& world,
+                   at::Device device, std::unique_ptr<Communicator> own, Communicator* group)
+        : Strategy(config),
+          config_(config),
+          device_(device),
+          all_(world.all()),
+          own_group_(std::move(own)),
+          group_(group),
+          model_(make_model(config, shape, device)),
+          optimizer_(optimizer_options(config), model_->parameters().flat_values(),
+                     model_->parameters().layout().ranges),
+          pass_(config, all_.rank()),
+          feed_(device) {
+        const at::TensorOptions options = model_->parameters().flat_gradients().options();
+        loss_ = at::zeros({1}, options);
+        weight_ = at::zeros({}, options);
+        slope_ = at::zeros({}, options);
+        stats_ = at::empty({3}, at::TensorOptions{at::kDouble}.pinned_memory(device.is_cuda()));
+        const char* wanted = std::getenv("LOCKSTEP_TRAIN_GRAPHS");
+        graphs_ = device.is_cuda() && (wanted == nullptr || std::string_view{wanted} != "0") &&
+                  (group_ == nullptr || parameters().layout().floats <= kGraphFloats);
+        if (group_ != nullptr) {
+            if (device.is_cuda()) {
+                side_ = std::make_unique<cuda_device::SideStream>();
+            }
+            buckets_ = std::make_unique<GradientBuckets>(
+                parameters(), kDeviceBucket, [this](std::size_t count) { sum_up_to(count); });
+        }
+    }
+
+    Shard shard() const override { return {all_.rank(), all_.size()}; }
+    Communicator& trainers() override { return all_; }
+
+    Status step(Loader& loader, StepResult& result) override {
+        at::Tensor gradients = parameters().flat_gradients();
+        {
+            const at::NoGradGuard no_gradients;
+            gradients.zero_();
+            loss_.zero_();
+            if (stop_signal::requested()) {  // summed with them
+                gradients.narrow(0, gradients.numel() - 1, 1).fill_(1.0);
+            }
+        }
+        summed_ = 0;
+        sum_error_.reset();
+        if (const Status computed = compute(loader, result); !computed) {
+            return computed;
+        }
+        const auto enqueued = Clock::now();
+        if (group_ != nullptr) {
+            buckets_->finish();
+            if (sum_error_) {
+                return fail(*sum_error_);
+            }
+            if (side_ != nullptr) {
+                side_->current_waits();
+            }
+        }
+        const Status known = read_stats(loader, gradients);
+        if (!known) {
+            return known;
+        }
+        const auto received = Clock::now();
+        result.comm_wait_seconds = std::chrono::duration<double>(received - enqueued).count();
+        const std::span<const double> stats{stats_.data_ptr<double>(), 3};
+        result.loss = stats[0];
+        will_update();
+        if (const Status applied = apply(stats[1], gradients, result); !applied) {
+            return applied;
+        }
+        result.optimizer_seconds = std::chrono::duration<double>(Clock::now() - received).count();
+        result.stop = stats[2] > 0.0;
+        result.checkpoint = stop_signal::take_checkpoint_request();
+        ++steps_;
+        return {};
+    }
+
+    // The moving averages of rank 0 count, as they do in the checkpoint.
+    Result<Evaluation> evaluate(const SampleSet& test) override {
+        std::vector<float> buffers;
+        copy_out(model_->flat_buffers(), buffers);
+        const Status sent = all_.broadcast(std::as_writable_bytes(std::span{buffers}), 0);
+        if (!sent) {
+            return fail(sent.error());
+        }
+        copy_in(buffers, model_->flat_buffers());
+        return evaluate_model(*model_, test, config_.loss, all_, device_);
+    }
+
+    Status collect(Checkpoint& state) override {
+        copy_out(parameters().flat_values(), state.parameters);
+        copy_out(model_->flat_buffers(), state.buffers);
+        copy_out(optimizer_.state(), state.optimizer);
+        state.layout = parameters().layout().json();
+        return {};
+    }
+    bool root_has_all() const override { return true; }
+
+    // Into pinned memory, at the speed of the bus: the training waits for that, and for no more.
+    Status snapshot(const PartSet&, Snapshot& out) override {
+        const at::NoGradGuard no_gradients;
+        mirror(parameters().flat_values(), parameters_mirror_);
+        mirror(model_->flat_buffers(), buffers_mirror_);
+        mirror(optimizer_.state(), optimizer_mirror_);
+        if (device_.is_cuda() && !comes_to_an_end()) {
+            return fail(Errc::unavailable,
+                        "the GPU does not come to an end: nothing can be copied");
+        }
+        const std::span<const float> values = floats_of_tensor(parameters_mirror_);
+        const std::span<const float> buffers = floats_of_tensor(buffers_mirror_);
+        const std::span<const float> moments = floats_of_tensor(optimizer_mirror_);
+        out.index = 0;
+        out.sizes = {values.size(), buffers.size(), moments.size()};
+        show_slice(out.part, 0, Section::parameters, 0, values);
+        show_slice(out.part, 1, Section::buffers, 0, buffers);
+        show_slice(out.part, 2, Section::optimizer, 0, moments);
+        if (out.layout.empty()) {
+            out.layout = parameters().layout().json();
+        }
+        return {};
+    }
+
+    Status distribute(Checkpoint& state) override {
+        if (const Status shared = broadcast_state(state, all_); !shared) {
+            return shared;
+        }
+        copy_in(state.parameters, parameters().flat_values());
+        copy_in(state.buffers, model_->flat_buffers());
+        copy_in(state.optimizer, optimizer_.state());
+        optimizer_.set_steps(state.step - state.loss_scale.skipped);
+        return {};
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    FlatParameters& parameters() { return model_->parameters(); }
+
+    // Where no operation with others is under way it does, soon.
+    static bool comes_to_an_end() {
+        return cuda_device::finished(
+            [until = Clock::now() + kGpuPatience] { return Clock::now() > until; });
+    }
+
+    // Enqueues forward and backward of the step's micro-batches.
+    Status compute(Loader& loader, StepResult& result) {
+        std::int64_t seen = 0;
+        for (std::int64_t micro = 0; seen < result.samples; ++micro) {
+            const auto start = Clock::now();
+            const DeviceBatch batch = feed_.next(loader);
+            if (batch.size == 0) {
+                return fail(Errc::internal, "the loader ended before the epoch");
+            }
+            const auto ready = Clock::now();
+            result.data_wait_seconds += std::chrono::duration<double>(ready - start).count();
+            seen += batch.size;
+            const double share =
+                static_cast<double>(batch.size) / static_cast<double>(result.samples);
+            {
+                const at::NoGradGuard no_gradients;
+                weight_.fill_(share);
+                slope_.fill_(share * scaler().scale());
+            }
+            const Pass pass = pass_.training_pass(result, micro, config_.accumulate);
+            if (!device_.is_cpu()) {
+                seed_device(device_, pass.dropout_key);
+            }
+            // Behind a graph, whose launch calls no hook, finish() sums all of them.
+            if (seen == result.samples && buckets_ != nullptr) {
+                buckets_->arm();
+            }
+            if (!run_graph(batch, pass)) {
+                forward_backward(batch, pass);
+            }
+            result.backward_seconds += std::chrono::duration<double>(Clock::now() - ready).count();
+        }
+        return {};
+    }
+
+    void forward_backward(const DeviceBatch& batch, const Pass& pass) {
+        const at::Tensor loss =
+            mean_loss(model_->forward(batch.input, pass), batch.target, config_.loss);
+        {
+            const at::NoGradGuard no_gradients;
+            loss_.add_(loss.detach() * weight_);
+        }
+        loss.backward(slope_);
+    }
+
+    // Whether a graph computed it. It is for batches of one size; the last one of an epoch is
+    // another.
+    bool run_graph(const DeviceBatch& batch, const Pass& pass) {
+        if (!graphs_ || steps_ < kEagerSteps) {
+            return false;
+        }
+        if (graph_ == nullptr && !capture(batch, pass)) {
+            return false;
+        }
+        if (batch.size != static_batch_.size) {
+            return false;
+        }
+        const at::NoGradGuard no_gradients;
+        static_batch_.input.copy_(batch.input);
+        static_batch_.target.copy_(batch.target);
+        graph_->launch();
+        return true;
+    }
+
+    bool capture(const DeviceBatch& batch, const Pass& pass) {
+        if (batch.size != config_.batch_size && batch.size != most_) {
+            most_ = std::max(most_, batch.size);  // found batch sizes: the second of them is it
+            return false;
+        }
+        static_batch_ = {batch.size, batch.input.clone(), batch.target.clone()};
+        try {
+            graph_ = std::make_unique<cuda_device::Graph>(
+                [&] { forward_backward(static_batch_, pass); });
+        } catch (const std::exception& error) {
+            const std::string text = error.what();
+            log::warn("no CUDA graph of this network: every operation is launched by itself",
+                      {{"reason", text.substr(0, text.find('\n'))}});
+            graphs_ = false;
+            return false;
+        }
+        return true;
+    }
+
+    // Buckets 0 … count − 1 have their final gradients, as far as is enqueued. In autograd's
+    // thread.
+    void sum_up_to(std::size_t count) {
+        const Stream stream = side_ == nullptr ? nullptr : side_->handle();
+        if (side_ != nullptr) {
+            side_->wait_for_current();
+        }
+        for (; summed_ < count && !sum_error_; ++summed_) {
+            const GradientBuckets::Bucket bucket = buckets_->all()[summed_];
+            const Buffer values =
+                device_buffer(parameters().flat_gradients(), bucket.begin, bucket.end);
+            Status done;
+            if (config_.all_reduce == TrainAllReduce::reduce_to_one) {
+                done = group_->reduce(values, 0, ReduceOp::sum, stream);
+                if (done) {
+                    done = group_->broadcast(values, 0, stream);
+                }
+            } else {  // NCCL itself goes node by node
+                done = group_->all_reduce(values, ReduceOp::sum, stream);
+            }
+            if (!done) {
+                sum_error_ = done.error();
+            }
+        }
+    }
+
+    // Loss, norm and flag, once the GPU has come so far. Meanwhile the next batch is prepared.
+    Status read_stats(Loader& loader, const at::Tensor& gradients) {
+        const at::NoGradGuard no_gradients;
+        const std::int64_t floats = gradients.numel() - 1;
+        const at::Tensor norm =
+            at::linalg_vector_norm(gradients.narrow(0, 0, floats), 2, {}, false, at::kDouble);
+        stats_.copy_(at::cat({loss_.to(at::kDouble), norm.view({1}),
+                              gradients.narrow(0, floats, 1).to(at::kDouble)}),
+                     /*non_blocking=*/true);
+        feed_.prefetch(loader);
+        const auto give_up = [this] { return stop_is_overdue() || all_.peer_lost(); };
+        if (device_.is_cuda() && !cuda_device::finished(give_up)) {
+            // Nothing of this rank waits on the GPU any more, and the state is that before the
+            // step.
+            const bool lost = all_.peer_lost();
+            if (group_ != nullptr) {
+                group_->abort("the other ranks did not finish the step");
+            }
+            if (comes_to_an_end()) {
+                return fail(Errc::unavailable,
+                            lost ? "a rank was lost" : "the other ranks did not finish the step");
+            }
+            return fail(Errc::cancelled, "the other ranks did not finish the step");
+        }
+        if (group_ != nullptr) {
+            if (const std::optional<Error> broken = group_->async_error()) {
+                return fail(*broken);
+            }
+        }
+        return {};
+    }
+
+    // As apply_gradients().
+    Status apply(double norm, at::Tensor& gradients, StepResult& result) {
+        const double factor = 1.0 / all_.size() / scaler().scale();
+        result.gradient_norm = norm * factor;
+        const Result<bool> use = scaler().use(std::isfinite(norm));
+        if (!use) {
+            return fail(use.error());
+        }
+        result.skipped = !*use;
+        if (*use) {
+            const double clip = clip_factor(result.gradient_norm, config_.gradient_clip);
+            at::Tensor values = parameters().flat_values();
+            at::Tensor slopes = gradients.narrow(0, 0, gradients.numel() - 1);
+            optimizer_.step(values, slopes, factor * clip, result.learning_rate);
+        }
+        return {};
+    }
+
+    void mirror(const at::Tensor& from, at::Tensor& to) const {
+        if (!to.defined()) {
+            to = at::empty(from.sizes(),
+                           at::TensorOptions{at::kFloat}.pinned_memory(device_.is_cuda()));
+        }
+        to.copy_(from, /*non_blocking=*/true);
+    }
+
+    TrainConfig config_;
+    at::Device device_;
+    Communicator& all_;
+    std::unique_ptr<Communicator> own_group_;
+    Communicator* group_;
+    std::unique_ptr<Model> model_;
+    DeviceOptimizer optimizer_;
+    GradientPass pass_;
+    BatchFeed feed_;
+    at::Tensor loss_;    // of the step, summed over its micro-batches
+    at::Tensor weight_;  // of the micro-batch in it
+    at::Tensor slope_;   // where backward begins: the same times the loss's scale
+    at::Tensor stats_;   // on the host: loss, norm, flag
+    std::int64_t steps_ = 0;
+    std::int64_t most_ = 0;
+    bool graphs_ = false;
+    DeviceBatch static_batch_;  // the graph reads it
+    std::unique_ptr<cuda_device::Graph> graph_;
+    at::Tensor parameters_mirror_;
+    at::Tensor buffers_mirror_;
+    at::Tensor optimizer_mirror_;
+    std::unique_ptr<cuda_device::SideStream> side_;
+    std::size_t summed_ = 0;
+    std::optional<Error> sum_error_;
+    std::unique_ptr<GradientBuckets> buckets_;  // last: they call what is above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Strategy>> make_device_parallel(const TrainConfig& config,
+                                                       const ModelShape& shape, World& world,
+                                                       at::Device device) {
+    std::unique_ptr<Communicator> own;
+    Communicator* group = world.size() > 1 ? &world.all() : nullptr;
+    if (device.is_cuda() && world.size() > 1) {
+        Result<std::unique_ptr<Communicator>> made = world.gpu_group("nccl");
+        if (!made) {
+            return fail(std::move(made).error());
+        }
+        own = std::move(*made);
+        group = own.get();
+    }
+    return std::make_unique<DeviceParallel>(config, shape, world, device, std::move(own), group);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,139 @@
+"""The native trainer on GPUs, as jobs of a real lockstepd. Needs a GPU and a lockstep-train with CUDA
+(cmake -DLOCKSTEP_TORCH=…), and for several ranks on one GPU an NCCL of 2.30 or later:
+
+    ctest --test-dir build -R integration.native_gpu --verbose
+
+Without them what a user meets is tested: a GPU that is asked for and cannot be had is a named cause."""
+
+import ctypes
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import harness
+
+TRAIN = harness.BIN / "lockstep-train"
+SHARED = {"nodes": 1, "ranks_per_node": 4, "gpus_per_node": 1, "ranks_per_gpu": 4}
+ALONE = {"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 1}
+
+
+def no_gpu():
+    """Why there is none; "" if there is one."""
+    try:
+        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError as error:
+        return f"no GPU: {error}"
+    return f"no GPU: cuInit says {code}" if code else ""
+
+
+def has_cuda():
+    linked = subprocess.run(["ldd", TRAIN], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    return "libtorch_cuda" in linked
+
+
+def pid_of(job_id, rank):
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+            if b"lockstep-train" not in (folder / "cmdline").read_bytes():
+                continue
+        except OSError:
+            continue
+        if f"LOCKSTEP_JOB_ID={job_id}".encode() in variables and f"RANK={rank}".encode() in variables:
+            return int(folder.name)
+    raise AssertionError(f"no process of rank {rank}")
+
+
+class Case(harness.TestCase):
+    def setUp(self):
+        if not TRAIN.exists():
+            self.skipTest("lockstep-train is not built: no LibTorch")
+        super().setUp()
+
+    def submit(self, resources, train, **fields):
+        data = {"train_samples": 6400, "test_samples": 200, "checkpoint_every_steps": 0}
+        return self.daemon.submit({"name": "native-gpu", "framework": "native", "resources": resources,
+                                   "train": {**data, **train}, **fields})["id"]
+
+    def succeeded(self, job_id, ranks):
+        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        logs = "\n".join(self.daemon.rank_log(job_id, rank) for rank in range(ranks))
+        self.assertEqual(done["state"], "succeeded", f"{done}\n{logs[-3000:]}")
+        return done, logs
+
+
+class WithoutAGpu(Case):
+    def setUp(self):
+        if not no_gpu() and has_cuda():
+            self.skipTest("this machine has a GPU")
+        super().setUp()
+
+    def test_what_needs_one_is_refused_before_anything_runs(self):
+        for train, pointer in (({"devices": "gpu"}, "/train/devices"), ({"precision": "fp16"}, "/train/precision")):
+            status, answer = self.daemon.api("POST", "/v1/jobs", {"name": "x", "framework": "native", "train": train,
+                                                                  "resources": {"nodes": 1, "ranks_per_node": 1}})
+            self.assertEqual(status, 400, answer)
+            self.assertEqual([error["pointer"] for error in answer["errors"]], [pointer], answer)
+            self.assertIn("/resources/gpus_per_node", answer["errors"][0]["message"])
+
+
+class OnAGpu(Case):
+    def setUp(self):
+        why = no_gpu() or ("" if has_cuda() else "lockstep-train is linked with a LibTorch without CUDA")
+        if why:
+            self.skipTest(why)
+        super().setUp()
+
+    def test_one_rank_trains_on_the_gpu_that_the_job_asks_for(self):
+        for more in ({}, {"precision": "bf16"}, {"precision": "fp16"}):
+            job_id = self.submit(ALONE, {"model": "mnist_convnet", "batch_size": 128, "max_steps": 200, "epochs": 9, **more})
+            _, log = self.succeeded(job_id, 1)
+            self.assertIn("computing on a GPU", log)
+            losses = [point[3] for point in self.daemon.series(job_id)[0]]
+            self.assertLess(losses[-1], losses[0] / 3, log[-3000:])
+            print(more, "\n".join(log.splitlines()[-1:]))
+
+    def test_four_ranks_by_nccl_and_a_killed_one(self):
+        job_id = self.submit(SHARED, {"model": "mnist_convnet", "batch_size": 32, "max_steps": 700, "epochs": 999,
+                                      "checkpoint_every_steps": 50, "devices": "gpu"}, recovery={})
+        harness.wait_until(lambda: len(self.daemon.series(job_id).get(3, [])) > 200, 90, "200 steps")
+        before = len(self.daemon.series(job_id)[3])
+        killed = time.monotonic()
+        os.kill(pid_of(job_id, 2), signal.SIGKILL)
+        self.daemon.wait_generation(job_id, 2, 30)
+        again = time.monotonic()
+        harness.wait_until(lambda: len(self.daemon.series(job_id)[3]) > before + 60, 60, "steps again")
+        print(f"kill to a running generation {again - killed:.2f} s, to 60 steps more {time.monotonic() - killed:.2f} s")
+        done, log = self.succeeded(job_id, 4)
+        first = done["attempts"][0]["generations"][0]
+        self.assertEqual((first["cause"]["class"], first["cause"]["rank"]), ("rank_signal", 2), done)
+        series = self.daemon.series(job_id)
+        self.assertEqual({points[-1][0] for points in series.values()}, {700})
+        self.assertLess(series[0][-1][3], 0.5)
+        # The norm is of the mean gradient over all ranks: where ranks go ways of their own it differs.
+        norms = {points[-1][3] for points in self.daemon.series(job_id, "grad_norm").values()}
+        self.assertEqual(len(norms), 1, norms)
+        self.assertGreater(float(re.search(r"accuracy ([0-9.]+)", log)[1]), 0.9, log[-300:])
+        print(log.splitlines()[-1])
+
+    def test_a_batch_that_does_not_fit_is_the_cause_with_its_sizes(self):
+        job_id = self.submit(ALONE, {"model": "mobilenet_v2", "batch_size": 16384, "max_steps": 2, "train_samples": 20000,
+                                     "dataset": {"name": "digits", "resize": 224}, "loader_workers": 0})
+        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        self.assertEqual(done["state"], "failed", done)
+        message = done["cause"].get("message", "")
+        self.assertIn("a batch_size of 16384 does not fit on", message, done)
+        self.assertIn("GiB", message)
+
+    def test_a_gpu_that_is_not_there_is_named(self):
+        job_id = self.submit({**ALONE, "ranks_per_node": 2}, {"max_steps": 2})
+        done = self.daemon.wait_state(job_id, harness.FINAL, 60)
+        self.assertEqual(done["state"], "failed", done)
+        self.assertIn("no GPU 1: this process sees 1", str(done["cause"]), done)
+
+
+if __name__ == "__main__":
+    harness.main()
