@@ -58,6 +58,9 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
     config.agent_program = program.string();
     config.train_program = options.train_program.empty() ? (folder / "lockstep-train").string()
                                                          : options.train_program;
+    config.gpu_test_program = options.gpu_test_program.empty()
+                                  ? (folder / "lockstep-gpu-test").string()
+                                  : options.gpu_test_program;
     const auto python = folder.parent_path() / kPythonFolder;
     std::error_code ec;
     if (std::filesystem::is_directory(python, ec)) {

@@ -55,6 +55,8 @@ void declare_run(CLI::App& app, Arguments& arguments) {
                     "Name of this node (default: SLURMD_NODENAME, else the host's name)");
     run->add_option("--train-program", arguments.agent.train_program,
                     "The native trainer (default: lockstep-train beside this program)");
+    run->add_option("--gpu-test-program", arguments.agent.gpu_test_program,
+                    "The test of GPUs (default: lockstep-gpu-test beside this program)");
     run->add_option_function<std::string>(
            "--signed",
            [&arguments](const std::string& text) {

@@ -236,7 +236,8 @@ Task<Result<ProcessResult>> ProcessRunner::run(ProcessCommand command) {
     groups_.insert(pid);
     output->watch();
     error->watch();
-    net::posix::stream_descriptor ended{io_, child->pidfd.release()};
+    // Shared with a timer whose turn may have come when this function returns.
+    const auto ended = std::make_shared<net::posix::stream_descriptor>(io_, child->pidfd.release());
     net::steady_timer deadline{io_, command.timeout};
     const auto late = std::make_shared<bool>(false);
     deadline.async_wait([late, pid](const ErrorCode& ec) {
@@ -245,18 +246,31 @@ Task<Result<ProcessResult>> ProcessRunner::run(ProcessCommand command) {
             ::kill(-pid, SIGKILL);
         }
     });
+    net::steady_timer last{io_, command.timeout + command.give_up};
+    if (command.give_up.count() > 0) {
+        last.async_wait([ended](const ErrorCode& ec) {
+            if (!ec) {
+                ErrorCode ignored;
+                ended->cancel(ignored);
+            }
+        });
+    }
     ErrorCode ec;
-    co_await ended.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
+    co_await ended->async_wait(net::posix::stream_descriptor::wait_read, into(ec));
     deadline.cancel();
+    last.cancel();
     // Its process group ends with it: what a wrapper script left behind must not write on.
     if (!command.leave_children || *late) {
         ::kill(-pid, SIGKILL);
     }
-    siginfo_t info{};
-    ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED);
     groups_.erase(pid);
     ProcessResult result;
-    if (info.si_code == CLD_EXITED) {
+    siginfo_t info{};
+    const bool given_up = *late && ec;
+    ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | (given_up ? WNOHANG : 0));
+    if (given_up && info.si_pid == 0) {
+        result.abandoned = true;  // a zombie once its driver lets go of it, until this process ends
+    } else if (info.si_code == CLD_EXITED) {
         result.exit_status = info.si_status;
     } else {
         result.signal = info.si_status;

@@ -28,6 +28,9 @@ struct ProcessCommand {
     std::chrono::milliseconds timeout{10'000};  // from its start
     std::size_t output_bytes = 16U << 20U;      // kept of each of out and err; more kills it
     bool drop_excess = false;                   // … or is read and dropped
+    // After the timeout's kill what still has not ended is waited for so long and then left to
+    // itself: in the kernel, in a driver that hangs, no signal reaches it. 0: for ever.
+    std::chrono::milliseconds give_up{0};
     // What it leaves in the background when it ends by itself goes on; otherwise that is killed.
     bool leave_children = false;
 };
@@ -36,6 +39,7 @@ struct ProcessResult {
     std::optional<int> exit_status;
     std::optional<int> signal;  // that ended it
     bool timed_out = false;
+    bool abandoned = false;   // it was left to itself; neither of the above is known
     bool overflowed = false;  // killed because it printed more than output_bytes
     std::string out;
     std::string err;

@@ -18,6 +18,9 @@ Json check_spec(const Options& options) {
     if (options.cpu_test) {
         spec["preflight"]["cpu_test"] = true;
     }
+    if (options.gpu_test) {
+        spec["preflight"]["gpu_test"] = true;
+    }
     if (options.pair_test) {
         spec["preflight"]["pair_test"] = true;
     }
@@ -77,6 +80,11 @@ Exit show_result(Context& context, const Json& job) {
 }  // namespace
 
 Exit check_nodes(Context& context) {
+    if (context.options.gpu_test && context.options.gpus == 0) {
+        context.err << "--gpu-test needs --gpus N, the GPUs that each node must have; the test of "
+                       "the CPUs is --cpu-test\n";
+        return Exit::usage;
+    }
     const std::string key = random_secret().substr(0, 32);
     Headers headers{{"Idempotency-Key", key}};
     const auto job = context.client.post_json("/v1/jobs", dump_json(check_spec(context.options)),

@@ -197,13 +197,9 @@ void declare_cluster(CLI::App& app, Options& options) {
         ->type_name("N");
     nodes->add_flag("--cpu-test", options.cpu_test,
                     "check: train for a moment on each node's CPUs, compare the times");
-    nodes
-        ->add_flag_callback("--gpu-test",
-                            [] {
-                                throw CLI::ValidationError(
-                                    "--gpu-test", "is called --cpu-test: it never touched a GPU");
-                            })
-        ->group("");
+    nodes->add_flag("--gpu-test", options.gpu_test,
+                    "check: compute on every GPU and move its memory, compare GPUs of one model; "
+                    "with --gpus");
     nodes->add_flag("--pair-test", options.pair_test,
                     "check: test the nodes in pairs, twice, with other partners");
     nodes->add_option("--partition", options.partition, "Only nodes of this partition")

@@ -143,6 +143,7 @@ struct Options {
     bool reverse = false;           // top
     bool now = false;               // evidence
     bool cpu_test = false;          // nodes check
+    bool gpu_test = false;          // nodes check
     bool pair_test = false;         // nodes check
     bool overwrite = false;         // export
     bool of_gpus = false;           // export

@@ -1,13 +1,17 @@
 // lockstep-gpu-test [GPU…]: computes on every GPU (or those named by their index) and moves its memory, and says
-// what came of it, one JSON object a line:
-//   {"gpu":0,"name":"…","driver":13000,"gemm_flops":…,"gemm_wrong":0,"memory_bytes":…,
+// what came of it, one JSON object a line: {"gpus":2}, so many will follow, then as each is done
+//   {"gpu":0,"uuid":"GPU-…","name":"…","driver":13000,"gemm_flops":…,"gemm_wrong":0,"clock_hz":…,"memory_bytes":…,
 //    "memory_bytes_per_second":…,"memory_wrong":0,"copy_bytes_per_second":…,"seconds":…}
+// All GPUs at once, as a training has them: a node of sixteen takes no longer than one GPU and their contexts,
+// and one that hangs keeps no other from its line. Printed at once: whoever reads may give this program up.
 // gemm_flops: half-precision matrix products with sums in single precision, on the tensor cores by a plain kernel
 // of our own: to be compared between GPUs of one model, not with a data sheet. memory: nine tenths of what is
 // free, written and read back twice with different patterns; its rate counts the bytes written and read. copy: host
-// (pinned) to GPU. *_wrong: values that are not what they must be; every one is exact, so any is a fault.
-// Where a GPU cannot be used the line is {"gpu":0,"error":"…"}.
-// Exit status: 0 all is right; 1 something is wrong; 77 no GPU or no driver, which one line says.
+// (pinned) to GPU. clock: of a multiprocessor, right after the products; 0 where it cannot be told. *_wrong: values
+// that are not what they must be; every one is exact, so any is a fault.
+// Where a GPU cannot be used the line is {"gpu":0,"error":"…"}, with what is known of it.
+// Exit status: 0 all is right; 1 something is wrong; 77 no GPU or no driver, which one line says:
+// {"error":"…","code":100}, the code being CUDA's (cudaError_t; 0: there is no GPU).
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <mma.h>
@@ -17,13 +21,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
 
 constexpr int kOrder = 4096;  // of the matrices: 0.14 TFLOP a product
 constexpr int kProducts = 8;
+constexpr std::chrono::milliseconds kWarmUp{100};  // a GPU at rest needs so long to raise its clock
 constexpr int kTile = 16;
 constexpr std::size_t kCopyBytes = std::size_t{256} << 20U;
 constexpr int kCopies = 4;
@@ -160,6 +167,26 @@ __global__ void read_pattern(const std::uint64_t* in, std::size_t count, std::ui
     }
 }
 
+// Counts cycles for a millisecond of the GPU's own timer, or for as many as no millisecond has: one that stands
+// still must not hang the test.
+__global__ void time_cycles(unsigned long long* cycles_and_ns) {
+    constexpr unsigned long long kNanoseconds = 1000000;
+    const auto now = [] {
+        unsigned long long out = 0;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(out));
+        return out;
+    };
+    const unsigned long long began = now();
+    const long long first = clock64();
+    constexpr long long kMostCycles = 100000000;
+    unsigned long long took = 0;
+    while (took < kNanoseconds && clock64() - first < kMostCycles) {
+        took = now() - began;
+    }
+    cycles_and_ns[0] = static_cast<unsigned long long>(clock64() - first);
+    cycles_and_ns[1] = took;
+}
+
 struct Counter {
     Counter() : gpu{1} { check(cudaMemset(gpu.get(), 0, sizeof(unsigned long long)), "cudaMemset"); }
     unsigned long long value() {
@@ -173,11 +200,23 @@ struct Counter {
 struct Sweep {
     double gemm_flops = 0;
     unsigned long long gemm_wrong = 0;
+    double clock = 0;
     std::size_t memory_bytes = 0;
     double memory_rate = 0;
     unsigned long long memory_wrong = 0;
     double copy_rate = 0;
 };
+
+// 0: it cannot be told.
+double clock_of_gpu() {
+    OnGpu<unsigned long long> measured{2};
+    time_cycles<<<1, 1>>>(measured.get());
+    unsigned long long cycles_and_ns[2] = {0, 0};
+    check(cudaMemcpy(cycles_and_ns, measured.get(), sizeof cycles_and_ns, cudaMemcpyDeviceToHost), "its clock");
+    return cycles_and_ns[1] == 0
+               ? 0
+               : static_cast<double>(cycles_and_ns[0]) * 1e9 / static_cast<double>(cycles_and_ns[1]);
+}
 
 void sweep_gemm(Sweep& out) {
     constexpr std::size_t kEntries = std::size_t{kOrder} * kOrder;
@@ -189,12 +228,17 @@ void sweep_gemm(Sweep& out) {
     fill_matrix<<<rows, 256>>>(a.get(), 1);
     fill_matrix<<<rows, 256>>>(b.get(), 2);
     const dim3 blocks{kOrder / (4 * kTile), kOrder / (4 * kTile)};
-    product<<<blocks, 128>>>(a.get(), b.get(), c.get());  // the clock goes up
+    const auto warm = std::chrono::steady_clock::now() + kWarmUp;
+    do {
+        product<<<blocks, 128>>>(a.get(), b.get(), c.get());
+        check(cudaDeviceSynchronize(), "a product of matrices");
+    } while (std::chrono::steady_clock::now() < warm);
     Watch watch;
     for (int i = 0; i < kProducts; ++i) {
         product<<<blocks, 128>>>(a.get(), b.get(), c.get());
     }
     out.gemm_flops = 2.0 * kOrder * kOrder * kOrder * kProducts / watch.seconds();
+    out.clock = clock_of_gpu();
     compare<<<rows, 256>>>(c.get(), wrong.gpu.get());
     check(cudaGetLastError(), "a product of matrices");
     out.gemm_wrong = wrong.value();
@@ -242,13 +286,33 @@ std::string escaped(const std::string& text) {
     return out;
 }
 
+// "GPU-12345678-…", as nvidia-smi has it.
+std::string uuid_of(const cudaDeviceProp& properties) {
+    std::string out = "GPU";
+    for (int i = 0; i < 16; ++i) {
+        char two[3];
+        std::snprintf(two, sizeof two, "%02x", static_cast<unsigned char>(properties.uuid.bytes[i]));
+        out += std::string{i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : ""} + two;
+    }
+    return out;
+}
+
+void say(const std::string& line) {
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock{one_at_a_time};
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+}
+
 // Whether all is right.
 bool test_gpu(int gpu) {
     const auto began = std::chrono::steady_clock::now();
+    std::string who = "{\"gpu\":" + std::to_string(gpu);
     try {
         cudaDeviceProp properties{};
         int driver = 0;
         check(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties");
+        who += ",\"uuid\":\"" + uuid_of(properties) + "\",\"name\":\"" + escaped(properties.name) + "\"";
         check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
         check(cudaSetDevice(gpu), "cudaSetDevice");
         Sweep sweep;
@@ -256,14 +320,17 @@ bool test_gpu(int gpu) {
         sweep_memory(sweep);
         sweep_copies(sweep);
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-        std::printf("{\"gpu\":%d,\"name\":\"%s\",\"driver\":%d,\"gemm_flops\":%.4g,\"gemm_wrong\":%llu,"
-                    "\"memory_bytes\":%zu,\"memory_bytes_per_second\":%.4g,\"memory_wrong\":%llu,"
-                    "\"copy_bytes_per_second\":%.4g,\"seconds\":%.2f}\n",
-                    gpu, escaped(properties.name).c_str(), driver, sweep.gemm_flops, sweep.gemm_wrong,
-                    sweep.memory_bytes, sweep.memory_rate, sweep.memory_wrong, sweep.copy_rate, took.count());
+        char rest[512];
+        std::snprintf(rest, sizeof rest,
+                      ",\"driver\":%d,\"gemm_flops\":%.4g,\"gemm_wrong\":%llu,\"clock_hz\":%.4g,\"memory_bytes\":%zu,"
+                      "\"memory_bytes_per_second\":%.4g,\"memory_wrong\":%llu,\"copy_bytes_per_second\":%.4g,"
+                      "\"seconds\":%.2f}",
+                      driver, sweep.gemm_flops, sweep.gemm_wrong, sweep.clock, sweep.memory_bytes,
+                      sweep.memory_rate, sweep.memory_wrong, sweep.copy_rate, took.count());
+        say(who + rest);
         return sweep.gemm_wrong == 0 && sweep.memory_wrong == 0;
     } catch (const Failed& failed) {
-        std::printf("{\"gpu\":%d,\"error\":\"%s\"}\n", gpu, escaped(failed.why).c_str());
+        say(who + ",\"error\":\"" + escaped(failed.why) + "\"}");
         return false;
     }
 }
@@ -274,8 +341,9 @@ int main(int argc, char** argv) {
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaSuccess || count == 0) {
-        std::printf("{\"error\":\"no GPU can be used: %s\"}\n",
-                    found == cudaSuccess ? "none is there" : cudaGetErrorString(found));
+        say(std::string{"{\"error\":\"no GPU can be used: "} +
+            (found == cudaSuccess ? "none is there" : cudaGetErrorString(found)) +
+            "\",\"code\":" + std::to_string(static_cast<int>(found)) + "}");
         return 77;
     }
     std::vector<int> gpus;
@@ -283,7 +351,7 @@ int main(int argc, char** argv) {
         char* end = nullptr;
         const long gpu = std::strtol(argv[i], &end, 10);
         if (end == argv[i] || *end != '\0' || gpu < 0 || gpu >= count) {
-            std::printf("{\"error\":\"no GPU %s: there are %d\"}\n", escaped(argv[i]).c_str(), count);
+            say("{\"error\":\"no GPU " + escaped(argv[i]) + ": there are " + std::to_string(count) + "\"}");
             return 1;
         }
         gpus.push_back(static_cast<int>(gpu));
@@ -291,10 +359,14 @@ int main(int argc, char** argv) {
     for (int gpu = 0; argc == 1 && gpu < count; ++gpu) {
         gpus.push_back(gpu);
     }
-    bool right = true;
-    for (const int gpu : gpus) {
-        right = test_gpu(gpu) && right;
-        std::fflush(stdout);
+    say("{\"gpus\":" + std::to_string(gpus.size()) + "}");
+    std::vector<char> right(gpus.size());  // not bool: threads write beside each other
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+        threads.emplace_back([&right, &gpus, i] { right[i] = test_gpu(gpus[i]) ? 1 : 0; });
     }
-    return right ? 0 : 1;
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    return std::all_of(right.begin(), right.end(), [](char one) { return one != 0; }) ? 0 : 1;
 }

@@ -98,13 +98,13 @@ class LocalGpus(harness.TestCase):
         self.assertEqual(said(NCCL_SOCKET_IFNAME="eth7"), "gloo lo nccl eth7")
         self.assertEqual(said(NCCL_CONF_FILE=str(conf)), "gloo lo nccl")
 
-    def test_the_old_name_of_the_cpu_test_is_taken_with_a_warning(self):
+    def test_the_test_of_gpus_without_gpus_says_which_one_is_meant(self):
         spec = harness.command_job("old", "/bin/true", preflight={"gpu_test": True})
-        status, rendered = self.daemon.api("POST", "/v1/jobs/render", spec)
-        self.assertEqual(status, 200)
-        self.assertTrue(any("cpu_test" in text for text in rendered["warnings"]), rendered["warnings"])
+        for path in ("/v1/jobs", "/v1/jobs/render"):
+            self.assert_problem(self.daemon.api("POST", path, spec), 400, "/preflight/gpu_test", "is cpu_test")
         refused = self.daemon.cli("nodes", "check", "--gpu-test", check=False)
         self.assertEqual(refused.returncode, 2, refused)
+        self.assertIn("--gpu-test needs --gpus N", refused.stderr)
         self.assertIn("--cpu-test", refused.stderr)
 
 

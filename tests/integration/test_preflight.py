@@ -209,6 +209,7 @@ exec {harness.BIN / 'lockstep-agent'} "$@"
     def test_bad_input_is_refused_by_name(self):
         for preflight, pointer in (({"mode": "maybe"}, "/preflight/mode"),
                                    ({"mode": "off", "cpu_test": True}, "/preflight/cpu_test"),
+                                   ({"mode": "off", "gpu_test": True}, "/preflight/gpu_test"),
                                    ({"mode": "off", "pair_test": True}, "/preflight/pair_test"),
                                    ({"fast": True}, "/preflight/fast"),
                                    ({"mode": "only"}, "/preflight/mode")):

@@ -23,6 +23,12 @@ Result<Admission> admit_job(Scheduler& scheduler, const JobSpec& spec) {
                                    "only looks at the nodes and starts no ranks: ask for more "
                                    "nodes, not for resources.spares"}}));
     }
+    if (spec.preflight.gpu_test && spec.resources.gpus_per_node == 0) {
+        return fail(field_errors({{"/preflight/gpu_test",
+                                   "tests the GPUs that the job asks for, and "
+                                   "resources.gpus_per_node is 0; the test of the CPUs, which "
+                                   "had this name in 0.1.0, is cpu_test"}}));
+    }
     if (spec.framework == Framework::native && spec.resources.gpus_per_node > 0 &&
         spec.preflight.mode != PreflightMode::only &&
         (!computes_on_gpus(spec.train->strategy) || spec.train->devices == TrainDevices::cpu)) {
@@ -43,11 +49,6 @@ Result<Admission> admit_job(Scheduler& scheduler, const JobSpec& spec) {
             std::to_string(spec.resources.ranks_per_gpu) +
             " ranks share each GPU (resources.ranks_per_gpu), and its memory: to try out a script, "
             "not to train fast");
-    }
-    if (admission && spec.preflight.old_name) {
-        admission->warnings.emplace_back(
-            "preflight.gpu_test is called cpu_test: it trains on each node's CPUs and touches no "
-            "GPU");
     }
     return admission;
 }

@@ -128,8 +128,13 @@ const NodeFacts* PreflightState::facts(std::int32_t slot) const {
 }
 
 bool PreflightState::late(const Node& node, const JobSpec& spec, Time now) const {
-    const auto patience = spec.preflight.cpu_test ? limits::kFactsPatience + limits::kCpuTestTimeout
-                                                  : std::chrono::seconds{limits::kFactsPatience};
+    std::chrono::milliseconds patience = limits::kFactsPatience;
+    if (spec.preflight.cpu_test) {
+        patience += limits::kCpuTestTimeout;
+    }
+    if (spec.preflight.gpu_test) {
+        patience += limits::kGpuTestTimeout;
+    }
     return node.here && node.phase == Phase::expected && now - node.since >= patience;
 }
 

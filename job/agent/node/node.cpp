@@ -34,6 +34,7 @@ Preflight::Options preflight_options(const NodeConfig& config) {
     out.slot = config.node_rank;
     out.ticket = config.ticket;
     out.train_program = config.train_program;
+    out.gpu_test_program = config.gpu_test_program;
     out.environment = config.inherited;
     return out;
 }

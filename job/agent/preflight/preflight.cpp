@@ -1,5 +1,6 @@
 #include "job/agent/preflight/preflight.hpp"
 
+#include "job/agent/preflight/gpu_tester.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -22,6 +23,17 @@ TrainConfig test_config(const std::filesystem::path& folder) {
     out.test_samples = 100;
     out.dataset_path = folder.string();
     out.checkpoint_every_steps = 0;
+    return out;
+}
+
+// Of the node, and nothing of the attempt or the agent.
+std::vector<std::string> test_environment(const std::map<std::string, std::string>& environment) {
+    std::vector<std::string> out;
+    for (const auto& [name, value] : environment) {
+        if (!name.starts_with("LOCKSTEP_") && !name.starts_with("SLURM_")) {
+            out.push_back(name + "=" + value);
+        }
+    }
     return out;
 }
 
@@ -191,6 +203,9 @@ Task<void> Preflight::gather() {
     if (start_->spec.preflight.cpu_test) {
         co_await test_cpus();
     }
+    if (!stopped_ && start_->spec.preflight.gpu_test && start_->spec.resources.gpus_per_node > 0) {
+        co_await test_gpus();
+    }
     if (stopped_) {
         co_return;
     }
@@ -219,11 +234,7 @@ Task<void> Preflight::test_cpus() {
     }
     ProcessCommand command;
     command.argv = {options_.train_program, config.string()};
-    for (const auto& [name, value] : options_.environment) {
-        if (!name.starts_with("LOCKSTEP_") && !name.starts_with("SLURM_")) {
-            command.environment.push_back(name + "=" + value);
-        }
-    }
+    command.environment = test_environment(options_.environment);
     command.environment.push_back("LOCKSTEP_TRAIN_CONFIG=" + config.string());
     command.environment.push_back("LOCKSTEP_CHECKPOINT_DIR=" + checkpoints.string());
     command.directory = folder.string();
@@ -248,6 +259,18 @@ Task<void> Preflight::test_cpus() {
     std::error_code ignored;
     std::filesystem::remove(config, ignored);
     std::filesystem::remove_all(checkpoints, ignored);
+}
+
+Task<void> Preflight::test_gpus() {
+    const auto result = co_await runner_.run(
+        gpu_test_command(options_.gpu_test_program, test_environment(options_.environment)));
+    facts_.gpu_test = gpu_test_facts(result);
+    log::info(
+        "test of GPUs",
+        {{"gpus", facts_.gpu_test.gpus.size()},
+         {"ms", result ? std::chrono::duration_cast<std::chrono::milliseconds>(result->took).count()
+                       : -1},
+         {"problem", facts_.gpu_test.problem}});
 }
 
 void Preflight::say_checked() {

@@ -30,6 +30,7 @@ class Preflight {
         std::int32_t slot = 0;
         std::string ticket;
         std::string train_program;
+        std::string gpu_test_program;
         std::map<std::string, std::string> environment;
         GpuReader gpus = read_gpus;
         // Of all of it; the daemon waits limits::kFactsPatience.
@@ -73,6 +74,7 @@ class Preflight {
     void take_answers();
     void take_device_answers();
     Task<void> test_cpus();
+    Task<void> test_gpus();
     void say_checked();
 
     TaskGroup& tasks_;

@@ -320,6 +320,7 @@ std::vector<PreflightFinding> check_node(const PreflightNode& node, const JobSpe
     check_gpus(report, node.facts, spec);
     check_shared_gpu_nccl(report, node.facts, spec);
     check_gpu_health(node, spec, out);
+    check_gpu_test(node, spec, out);
     check_nics(node, spec, out);
     return out;
 }
@@ -355,6 +356,7 @@ std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& no
     compare_nvlinks(nodes, spec, out);
     compare_nics(nodes, spec, out);
     compare_cpu_tests(nodes, out);
+    compare_gpu_tests(nodes, spec, out);
     return out;
 }
 

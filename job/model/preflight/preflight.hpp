@@ -6,6 +6,7 @@
 
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
+#include "job/model/preflight/gpu_test.hpp"
 #include "job/model/spec/spec.hpp"
 #include "job/model/state.hpp"
 
@@ -122,6 +123,7 @@ struct NodeFacts {
     // The opt-in test with the native trainer; ms = -1: it was not run.
     std::int64_t cpu_test_ms = -1;
     std::string cpu_test_problem;  // "" = it ended well
+    GpuTestFacts gpu_test;         // the opt-in test of its GPUs
     // Where its program of the test in pairs is to be met; 0: it takes no part in it.
     std::int32_t pair_port = 0;
 };
@@ -157,7 +159,8 @@ struct PreflightNode {
 
 // What one node shows by itself.
 std::vector<PreflightFinding> check_node(const PreflightNode& node, const JobSpec& spec);
-// What only a comparison shows: the minority of each version, of GPU counts, a slow CPU test.
+// What only a comparison shows: the minority of each version, of GPU counts, a slow CPU
+// test, a slow GPU.
 std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& nodes,
                                             const JobSpec& spec);
 

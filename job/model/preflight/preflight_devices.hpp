@@ -17,6 +17,13 @@ void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
 void compare_nvlinks(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
                      std::vector<PreflightFinding>& out);
 
+// What preflight.gpu_test has found of the node's GPUs, each by itself.
+void check_gpu_test(const PreflightNode& node, const JobSpec& spec,
+                    std::vector<PreflightFinding>& out);
+// A GPU that is slower than most of its model in the job.
+void compare_gpu_tests(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
+                       std::vector<PreflightFinding>& out);
+
 // Interfaces that are down; ports that NCCL_IB_HCA takes and that are not active.
 void check_nics(const PreflightNode& node, const JobSpec& spec, std::vector<PreflightFinding>& out);
 // An RDMA port that is active on other nodes and not on this one.

@@ -299,6 +299,9 @@ Json to_json(const NodeFacts& facts) {
     out["nics"] = to_json(facts.nics);
     out["cpu_test_ms"] = facts.cpu_test_ms;
     out["cpu_test_problem"] = facts.cpu_test_problem;
+    if (facts.gpu_test.ran) {
+        out["gpu_test"] = to_json(facts.gpu_test);
+    }
     out["pair_port"] = facts.pair_port;
     return out;
 }
@@ -330,6 +333,9 @@ Result<NodeFacts> parse_node_facts(const Json& json) {
     each(in, "nics", kNics, [&](const Json& item) { out.nics.push_back(read_nic(item, errors)); });
     in.integer("cpu_test_ms", out.cpu_test_ms, -1, kYear);
     in.string("cpu_test_problem", out.cpu_test_problem, limits::kTextBytes);
+    if (const Json* test = in.raw("gpu_test"); test != nullptr) {
+        out.gpu_test = read_gpu_test(*test, errors);
+    }
     in.integer("pair_port", out.pair_port, 0, 65'535);
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));

@@ -185,7 +185,10 @@ struct PreflightSpec {
     // Trains for a moment on the CPUs of every node by itself and compares the times; takes
     // seconds.
     bool cpu_test = false;
-    bool old_name = false;  // it was asked for as gpu_test, its name in 0.1.0
+    // Computes on every GPU of every node and moves its memory, and compares GPUs of one model.
+    // Without GPUs (resources.gpus_per_node) there is nothing to test: refused at admission, not
+    // when it is read, because documents of 0.1.0 that are stored call cpu_test so.
+    bool gpu_test = false;
     // Tests the nodes in pairs, in two rounds, and leaves out one that is slow or fails in both.
     bool pair_test = false;
 };

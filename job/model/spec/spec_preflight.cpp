@@ -2,6 +2,7 @@
 #include "job/model/spec/spec_fields.hpp"
 
 #include <array>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -21,16 +22,14 @@ void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldE
     out.mode = static_cast<PreflightMode>(mode);
     in.boolean("require_same_versions", out.require_same_versions);
     in.boolean("cpu_test", out.cpu_test);
-    if (in.has("gpu_test")) {  // also in stored jobs
-        in.boolean("gpu_test", out.cpu_test);
-        out.old_name = true;
-    }
+    in.boolean("gpu_test", out.gpu_test);
     in.boolean("pair_test", out.pair_test);
-    if (out.cpu_test && out.mode == PreflightMode::off) {
-        in.error(out.old_name ? "gpu_test" : "cpu_test", "has no effect with mode off");
-    }
-    if (out.pair_test && out.mode == PreflightMode::off) {
-        in.error("pair_test", "has no effect with mode off");
+    for (const auto& [name, wanted] :
+         {std::pair{"cpu_test", out.cpu_test}, std::pair{"gpu_test", out.gpu_test},
+          std::pair{"pair_test", out.pair_test}}) {
+        if (wanted && out.mode == PreflightMode::off) {
+            in.error(name, "has no effect with mode off");
+        }
     }
     in.finish();
 }
@@ -46,6 +45,9 @@ Json to_json(const PreflightSpec& preflight) {
     }
     if (preflight.cpu_test != standard.cpu_test) {
         out["cpu_test"] = preflight.cpu_test;
+    }
+    if (preflight.gpu_test != standard.gpu_test) {
+        out["gpu_test"] = preflight.gpu_test;
     }
     if (preflight.pair_test != standard.pair_test) {
         out["pair_test"] = preflight.pair_test;

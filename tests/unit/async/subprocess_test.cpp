@@ -113,6 +113,31 @@ TEST_F(Subprocess, AtItsDeadlineItAndItsChildrenAreKilled) {
     EXPECT_TRUE(dead()) << line;
 }
 
+// As in a driver that hangs, where no signal reaches it: this one has left its group, which is
+// killed.
+TEST_F(Subprocess, WhatItsKillDoesNotEndIsGivenUp) {
+    ProcessCommand command;
+    command.argv = {"/usr/bin/perl", "-e",
+                    "$| = 1; setpgrp(0, getpgrp(getppid())); print \"$$\\n\"; sleep 1000;"};
+    command.give_up = std::chrono::milliseconds{100};
+    Result<ProcessResult> result = fail(Errc::internal, "not run");
+    for (const int timeout : {300, 3'000, 20'000}) {
+        command.timeout = std::chrono::milliseconds{timeout};
+        result = run(command);
+        ASSERT_TRUE(result.has_value());
+        if (!result->out.empty()) {
+            break;
+        }
+    }
+    EXPECT_TRUE(result->timed_out);
+    EXPECT_TRUE(result->abandoned);
+    EXPECT_FALSE(result->signal || result->exit_status);
+    EXPECT_EQ(runner_.running(), 0U);
+    const pid_t left = std::stoi(result->out);
+    EXPECT_EQ(::kill(left, SIGKILL), 0);
+    EXPECT_EQ(::waitpid(left, nullptr, 0), left);
+}
+
 TEST_F(Subprocess, OutputIsBounded) {
     ProcessCommand command = shell("exec yes");
     command.output_bytes = 100'000;

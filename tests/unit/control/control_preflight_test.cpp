@@ -75,6 +75,28 @@ TEST_F(ControlPreflightTest, AloneItTakesNoSpares) {
     EXPECT_FALSE(control_->render(ada_, parse_spec(*json).value()).has_value());
 }
 
+// In documents of 0.1.0 gpu_test was the test of the CPUs: those are read, and not handed in as
+// they are.
+TEST_F(ControlPreflightTest, ATestOfGpusNeedsGpus) {
+    const auto json = [](int gpus) {
+        return parse_json(R"({"name":"t","framework":"command","command":["x"],)"
+                          R"("preflight":{"gpu_test":true},)"
+                          R"("resources":{"nodes":2,"gpus_per_node":)" +
+                          std::to_string(gpus) + "}}");
+    };
+    const JobSpec without = parse_spec(*json(0)).value();  // one that is stored already
+    EXPECT_TRUE(without.preflight.gpu_test);
+    EXPECT_FALSE(without.preflight.cpu_test);
+    const auto refused = control_->render(ada_, without);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().fields.at(0).pointer, "/preflight/gpu_test");
+    EXPECT_THAT(refused.error().fields.at(0).message, testing::HasSubstr("is cpu_test"));
+    const auto with = control_->render(ada_, parse_spec(*json(2)).value());
+    ASSERT_FALSE(with.has_value());
+    EXPECT_EQ(with.error().fields.at(0).pointer, "/resources/gpus_per_node")
+        << "the scheduler of these tests has none";
+}
+
 TEST_F(ControlPreflightTest, WarningsTakeAtMostHalfOfTheRoom) {
     constexpr std::int32_t kNodes = 40;
     const std::string id = start(kNodes, "only");

@@ -107,6 +107,18 @@ TEST_F(PreflightStateTest, ANodeThatNeverAnswersIsNamedAndHoldsNobodyUp) {
     EXPECT_TRUE(state.passed(0) && state.passed(1));
 }
 
+TEST_F(PreflightStateTest, ANodeThatTestsItsGpusHasTheTimeOfThatTestToo) {
+    JobSpec spec = spec_of(2);
+    spec.resources.gpus_per_node = 1;
+    spec.preflight.gpu_test = true;
+    come_and_say(0);
+    come(1);
+    now += limits::kFactsPatience;
+    EXPECT_FALSE(state.begin(spec, now));
+    now += limits::kGpuTestTimeout;
+    EXPECT_TRUE(state.begin(spec, now));
+}
+
 TEST_F(PreflightStateTest, ARoundEndsWithoutThoseThatDoNotAnswer) {
     come_and_say(0);
     come_and_say(1);
