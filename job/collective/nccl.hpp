@@ -10,6 +10,7 @@
 #include "job/collective/communicator.hpp"
 #include "job/collective/key_store.hpp"
 #include "job/collective/nccl_library.hpp"
+#include "job/collective/nccl_watch.hpp"
 
 #include <array>
 #include <chrono>
@@ -43,6 +44,9 @@ struct NcclOptions {
     bool elastic = false;
     // How long ranks are waited for to say where they are, once something is wrong.
     std::chrono::milliseconds verdict_timeout{10'000};
+    // Called with what came of that, before the communicator fails. In the thread that found it:
+    // the one that makes the communicator, or its watch.
+    std::function<void(const NcclVerdict&)> on_verdict = nullptr;
 };
 
 class NcclCommunicator : public Communicator {

@@ -48,7 +48,11 @@ std::string NcclNode::blame(const std::string& noticed, const NcclPosition& mine
             ranks[static_cast<std::size_t>(rank)] = NcclPosition::decode(*said);
         }
     }
-    return verdict(ranks, alarm().value_or(noticed));
+    const NcclVerdict out = verdict(ranks, alarm().value_or(noticed));
+    if (options.on_verdict) {
+        options.on_verdict(out);
+    }
+    return out.text;
 }
 
 namespace {

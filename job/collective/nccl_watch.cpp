@@ -28,6 +28,10 @@ std::string are(const std::vector<std::size_t>& ranks) {
     return ranks.size() == 1 ? " is " : " are ";
 }
 
+std::vector<std::int32_t> culprits(const std::vector<std::size_t>& ranks) {
+    return {ranks.begin(), ranks.end()};
+}
+
 }  // namespace
 
 std::string NcclPosition::encode() const {
@@ -53,7 +57,7 @@ std::optional<NcclPosition> NcclPosition::decode(std::string_view text) {
                         numbers[3] != 0, std::string{text}};
 }
 
-std::string verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm) {
+NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm) {
     std::vector<std::size_t> silent;
     std::int64_t most = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -63,13 +67,14 @@ std::string verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::
         }
         most = std::max(most, ranks[rank]->called);
         if (ranks[rank]->error != 0 && !ranks[rank]->remote) {
-            return "rank " + std::to_string(rank) + ": " + ranks[rank]->text;
+            return {"rank " + std::to_string(rank) + ": " + ranks[rank]->text, culprits({rank})};
         }
     }
     const std::string noticed = alarm.empty() ? "" : "; " + std::string{alarm};
     if (!silent.empty()) {
-        return named(silent) + (silent.size() == 1 ? " does" : " do") +
-               " not answer: ended, stopped or cut off" + noticed;
+        return {named(silent) + (silent.size() == 1 ? " does" : " do") +
+                    " not answer: ended, stopped or cut off" + noticed,
+                culprits(silent)};
     }
     std::vector<std::size_t> behind;
     std::map<std::string, std::vector<std::size_t>> calls;  // of those that have called most
@@ -81,9 +86,10 @@ std::string verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::
         }
     }
     if (!behind.empty()) {
-        return named(behind) + are(behind) + "behind: operation " + std::to_string(most) +
-               " was not called there (" + std::to_string(ranks[behind.front()]->called) +
-               " were)" + noticed;
+        return {named(behind) + are(behind) + "behind: operation " + std::to_string(most) +
+                    " was not called there (" + std::to_string(ranks[behind.front()]->called) +
+                    " were)" + noticed,
+                culprits(behind)};
     }
     calls.erase(std::string{});
     if (calls.size() > 1) {
@@ -91,14 +97,16 @@ std::string verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::
             calls.begin(), calls.end(),
             [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
         const auto other = odd == calls.begin() ? std::next(odd) : calls.begin();
-        return named(odd->second) + " called " + odd->first + " as operation " +
-               std::to_string(most) + ", " + named(other->second) + " " + other->first;
+        return {named(odd->second) + " called " + odd->first + " as operation " +
+                    std::to_string(most) + ", " + named(other->second) + " " + other->first,
+                culprits(odd->second)};
     }
     if (most == 0) {
-        return "every rank is there and waits: the network between them" + noticed;
+        return {"every rank is there and waits: the network between them" + noticed, {}};
     }
-    return "every rank waits in operation " + std::to_string(most) +
-           ": a GPU or the network between them" + noticed;
+    return {"every rank waits in operation " + std::to_string(most) +
+                ": a GPU or the network between them" + noticed,
+            {}};
 }
 
 }  // namespace lockstep

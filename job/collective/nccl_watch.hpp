@@ -27,9 +27,15 @@ struct NcclPosition {
     static std::optional<NcclPosition> decode(std::string_view text);
 };
 
+// Who it is, and in words. No culprits: nobody can be told apart.
+struct NcclVerdict {
+    std::string text;
+    std::vector<std::int32_t> culprits;
+};
+
 // By index of the rank; nothing = it did not say. `alarm`: what was noticed first, and by whom. In
 // this order: a rank with an error of its own; ranks that are silent; ranks that have called less
 // than the others; ranks whose last call differs; otherwise nobody can be told apart.
-std::string verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm);
+NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm);
 
 }  // namespace lockstep

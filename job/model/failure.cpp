@@ -50,8 +50,10 @@ constexpr std::array kEchoWords{
     "preempted or terminated worker",
     "peer may exit",
 };
-constexpr std::array kEchoTypes{"DistNetworkError", "DistStoreError", "HorovodInternalError",
-                                "NotGoodError"};
+constexpr std::array kEchoTypes{
+    "DistNetworkError", "DistStoreError", "HorovodInternalError", "NotGoodError",
+    "PeerFault",  // job/trainer/nccl_meeting.cpp
+};
 // What may be a peer's end, or a service that the rank alone has asked.
 constexpr std::array kNetworkWords{
     "connection reset",       "connection refused", "connection aborted", "broken pipe",
@@ -213,6 +215,9 @@ std::optional<FailureKind> parse_failure_kind(std::string_view text) {
 }
 
 FailureKind failure_kind(std::string_view type, std::string_view message) {
+    if (type == "CollectiveError") {  // of ours: its words are of the other ranks, too
+        return FailureKind::own;
+    }
     const std::string text = lowered(message);
     if (is_any(type, kEchoTypes) || has_any(text, kEchoWords)) {
         return FailureKind::echo;

@@ -1,11 +1,41 @@
 #include "job/trainer/nccl_meeting.hpp"
 
+#include "job/base/json.hpp"
 #include "job/rank/nccl_ids.hpp"
 
-namespace lockstep {
+#include <unistd.h>
 
-Result<std::unique_ptr<NcclCommunicator>> connect_nccl(const NcclOptions& options,
-                                                       RankClient& client, KeyStore& keys) {
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace lockstep {
+namespace {
+
+// As a Python rank tells of an exception. The type says to the agent (job/model/failure.cpp) whose
+// fault it is: one's own, or a peer's, of which this rank only speaks.
+void tell(RankClient& client, std::int32_t rank, const NcclVerdict& verdict) {
+    const bool mine =
+        std::find(verdict.culprits.begin(), verdict.culprits.end(), rank) != verdict.culprits.end();
+    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+    client.send_now(dump_json({{"op", "exception"},
+                               {"pid", ::getpid()},
+                               {"final", true},
+                               {"time", now.count()},
+                               {"type", mine ? "CollectiveError" : "PeerFault"},
+                               {"message", verdict.text}}));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NcclCommunicator>> connect_nccl(const NcclOptions& given, RankClient& client,
+                                                       KeyStore& keys) {
+    NcclOptions options = given;
+    if (!options.on_verdict) {
+        options.on_verdict = [&client, rank = given.rank](const NcclVerdict& verdict) {
+            tell(client, rank, verdict);
+        };
+    }
     const NcclGroup group{options.prefix, options.rank, options.size};
     return make_nccl(options, keys, [&](const std::function<Result<NcclId>()>& make) {
         return exchange_nccl_ids(client, group, make, options.init_timeout);

@@ -11,7 +11,9 @@ namespace lockstep {
 
 // `keys`: over the same client; must outlive the communicator. options.prefix is the name of the
 // communicator, new for each of a generation; a new generation has keys of its own. Errors as of
-// make_nccl() and exchange_nccl_ids().
+// make_nccl() and exchange_nccl_ids(). What NCCL's watch finds
+// is told to the agent: the job's cause is then the rank that is to blame, and not the first that
+// has noticed.
 Result<std::unique_ptr<NcclCommunicator>> connect_nccl(const NcclOptions& options,
                                                        RankClient& client, KeyStore& keys);
 

@@ -63,6 +63,13 @@ class WithTheDouble(Case):
         self.assertEqual(done["state"], "failed", done)
         self.assertEqual((done["cause"]["class"], done["cause"]["rank"]), ("rank_signal", 1), done)
 
+    def test_the_rank_that_skips_an_operation_is_the_cause_and_not_the_first_that_noticed(self):
+        job_id = self.submit(*self.LIBRARIES, "--skip", "2", "--silence", "3000")
+        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        self.assertEqual(done["state"], "failed", done)
+        self.assertEqual(done["cause"]["rank"], 2, done)
+        self.assertIn("rank 2 is behind", done["cause"]["message"], done)
+
     def test_a_library_that_does_not_load_is_said_by_name(self):
         job_id = self.submit("--nccl", "/no/such/libnccl.so.2", "--cuda", DOUBLE)
         done = self.daemon.wait_state(job_id, harness.FINAL, 120)

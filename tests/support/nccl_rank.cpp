@@ -17,6 +17,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -105,13 +106,23 @@ bool each_operation(Communicator& all, const CudaDriver& driver) {
            same("send", passed.read(), {all.rank() == all.size() - 1 ? 0.0F : rank});
 }
 
+// Well, and elsewhere, until the others have found that out.
+int stay_away(Communicator& all) {
+    while (!all.async_error()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    std::puts(all.async_error()->text().c_str());
+    return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     std::map<std::string, std::string> flags{{"--nccl", kNcclLibrary}, {"--cuda", kCudaDriver},
                                              {"--steps", "10"},        {"--floats", "1024"},
-                                             {"--die", "-1"},          {"--at", "0"}};
+                                             {"--die", "-1"},          {"--at", "0"},
+                                             {"--skip", "-1"},         {"--silence", "600000"}};
     for (int i = 1; i + 1 < argc; i += 2) {
         flags[argv[i]] = argv[i + 1];
         if (std::string{argv[i]} == "--die" && i + 2 < argc) {
@@ -139,6 +150,7 @@ int main(int argc, char** argv) {
     options.gpu = gpus > 0 ? context->local_rank % gpus : 0;
     options.nccl_library = flags["--nccl"];
     options.cuda_driver = flags["--cuda"];
+    options.silence = std::chrono::milliseconds{number("--silence")};
     const bool dies = context->generation == 1 && context->rank == number("--die");
     const auto began = Clock::now();
     if (dies && number("--at") == 0) {
@@ -170,6 +182,9 @@ int main(int argc, char** argv) {
     for (std::int64_t step = 1; step <= number("--steps"); ++step) {
         if (dies && step == number("--at")) {
             ::raise(SIGKILL);
+        }
+        if (context->rank == number("--skip") && step == 5) {
+            return stay_away(**all);
         }
         const auto rank = static_cast<float>(context->rank);
         const OnGpu values{*driver, std::vector<float>(count, rank + static_cast<float>(step))};

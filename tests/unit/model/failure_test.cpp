@@ -67,6 +67,13 @@ TEST(FailureKinds, WhatSpeaksOfAPeerThatIsGoneIsAnEcho) {
     }
 }
 
+// Both say the same words of all ranks; the type says who speaks.
+TEST(FailureKinds, AVerdictOfACollectiveIsTheCulpritsOwnAndTheOthersEcho) {
+    const std::string words = "rank 2 is behind: … rank 0 noticed: ncclRemoteError, timed out";
+    EXPECT_EQ(failure_kind("CollectiveError", words), FailureKind::own);
+    EXPECT_EQ(failure_kind("PeerFault", words), FailureKind::echo);
+}
+
 TEST(FailureKinds, AnErrorOfItsOwnStaysOneWhateverTheCleanUpMet) {
     ExceptionNote note = note_of("RuntimeError", "Connection closed by peer");
     note.chain = {{"ValueError", "label 17"}, {"RuntimeError", "Connection closed by peer"}};

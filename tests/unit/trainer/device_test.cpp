@@ -82,7 +82,8 @@ void expect_alike(const Trained& other, const Trained& own, double tolerance) {
     ASSERT_TRUE(own.ends[0].has_value()) << own.ends[0].error().text();
     ASSERT_TRUE(other.ends[0].has_value()) << other.ends[0].error().text();
     expect_same(other.mean_losses(), own.mean_losses(), tolerance);
-    EXPECT_NEAR(other.steps[0][5].gradient_norm / own.steps[0][5].gradient_norm, 1.0,
+    const std::size_t middle = own.steps[0].size() / 2;
+    EXPECT_NEAR(other.steps[0][middle].gradient_norm / own.steps[0][middle].gradient_norm, 1.0,
                 std::max(10 * tolerance, 0.01));
     EXPECT_NEAR(other.ends[0]->test_loss, own.ends[0]->test_loss, std::max(tolerance, 0.02));
 }
@@ -206,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
                           TrainOptimizer::sgd;  // untrained, Adam's steps differ soon
                       config.learning_rate = 1e-5;
                       config.batch_size = 16;
-                      config.max_steps = 6;
+                      config.max_steps = 3;
                   }},
         DeviceWay{"gpt", 2, 1e-3,
                   [](TrainConfig& config) {
