@@ -55,7 +55,8 @@ class SideStream {
 
 // What `work` enqueues, as a CUDA graph: one launch instead of hundreds. `work` is called once and
 // nothing of it is computed then; it must not wait for the GPU, and reads and writes the same
-// tensors at every launch. Throws what it threw; nothing is under capture then.
+// tensors at every launch. (Without CUDA every launch calls a copy of it.) Throws what it threw;
+// nothing is under capture then.
 class Graph {
   public:
     explicit Graph(const std::function<void()>& work);

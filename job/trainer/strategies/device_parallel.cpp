@@ -60,7 +60,9 @@ class DeviceParallel final : public Strategy {
         slope_ = at::zeros({}, options);
         stats_ = at::empty({3}, at::TensorOptions{at::kDouble}.pinned_memory(device.is_cuda()));
         const char* wanted = std::getenv("LOCKSTEP_TRAIN_GRAPHS");
-        graphs_ = device.is_cuda() && (wanted == nullptr || std::string_view{wanted} != "0") &&
+        // Tests of this strategy on the CPU have a stand-in for graphs.
+        graphs_ = (device.is_cuda() || !cuda_device::built()) &&
+                  (wanted == nullptr || std::string_view{wanted} != "0") &&
                   (group_ == nullptr || parameters().layout().floats <= kGraphFloats);
         if (group_ != nullptr) {
             if (device.is_cuda()) {
@@ -99,8 +101,7 @@ class DeviceParallel final : public Strategy {
                 side_->current_waits();
             }
         }
-        const Status known = read_stats(loader, gradients);
-        if (!known) {
+        if (const Status known = read_stats(loader, gradients); !known) {
             return known;
         }
         const auto received = Clock::now();
@@ -208,11 +209,13 @@ class DeviceParallel final : public Strategy {
             if (!device_.is_cpu()) {
                 seed_device(device_, pass.dropout_key);
             }
-            // Behind a graph, whose launch calls no hook, finish() sums all of them.
+            const bool launched = run_graph(batch, pass);
+            // Not before: no sum belongs into a graph. Its launch calls no hook, so finish() sums
+            // all.
             if (seen == result.samples && buckets_ != nullptr) {
                 buckets_->arm();
             }
-            if (!run_graph(batch, pass)) {
+            if (!launched) {
                 forward_backward(batch, pass);
             }
             result.backward_seconds += std::chrono::duration<double>(Clock::now() - ready).count();
@@ -230,8 +233,7 @@ class DeviceParallel final : public Strategy {
         loss.backward(slope_);
     }
 
-    // Whether a graph computed it. It is for batches of one size; the last one of an epoch is
-    // another.
+    // Whether a graph computed it: of batches of one size, not the last one of an epoch.
     bool run_graph(const DeviceBatch& batch, const Pass& pass) {
         if (!graphs_ || steps_ < kEagerSteps) {
             return false;
@@ -242,9 +244,9 @@ class DeviceParallel final : public Strategy {
         if (batch.size != static_batch_.size) {
             return false;
         }
-        const at::NoGradGuard no_gradients;
         static_batch_.input.copy_(batch.input);
         static_batch_.target.copy_(batch.target);
+        static_pass_ = pass;
         graph_->launch();
         return true;
     }
@@ -255,9 +257,10 @@ class DeviceParallel final : public Strategy {
             return false;
         }
         static_batch_ = {batch.size, batch.input.clone(), batch.target.clone()};
+        static_pass_ = pass;
         try {
             graph_ = std::make_unique<cuda_device::Graph>(
-                [&] { forward_backward(static_batch_, pass); });
+                [this] { forward_backward(static_batch_, static_pass_); });
         } catch (const std::exception& error) {
             const std::string text = error.what();
             log::warn("no CUDA graph of this network: every operation is launched by itself",
@@ -306,17 +309,13 @@ class DeviceParallel final : public Strategy {
         feed_.prefetch(loader);
         const auto give_up = [this] { return stop_is_overdue() || all_.peer_lost(); };
         if (device_.is_cuda() && !cuda_device::finished(give_up)) {
-            // Nothing of this rank waits on the GPU any more, and the state is that before the
-            // step.
-            const bool lost = all_.peer_lost();
+            // After an abort nothing waits on the GPU; the state is that before the step.
+            const char* why =
+                all_.peer_lost() ? "a rank was lost" : "the other ranks did not finish the step";
             if (group_ != nullptr) {
-                group_->abort("the other ranks did not finish the step");
+                group_->abort(why);
             }
-            if (comes_to_an_end()) {
-                return fail(Errc::unavailable,
-                            lost ? "a rank was lost" : "the other ranks did not finish the step");
-            }
-            return fail(Errc::cancelled, "the other ranks did not finish the step");
+            return fail(comes_to_an_end() ? Errc::unavailable : Errc::cancelled, why);
         }
         if (group_ != nullptr) {
             if (const std::optional<Error> broken = group_->async_error()) {
@@ -369,6 +368,7 @@ class DeviceParallel final : public Strategy {
     std::int64_t most_ = 0;
     bool graphs_ = false;
     DeviceBatch static_batch_;  // the graph reads it
+    Pass static_pass_;
     std::unique_ptr<cuda_device::Graph> graph_;
     at::Tensor parameters_mirror_;
     at::Tensor buffers_mirror_;
