@@ -378,7 +378,7 @@ inline constexpr auto kStopGrace = std::chrono::seconds{10};  // SIGTERM to SIGK
 inline constexpr auto kFactsPatience = std::chrono::seconds{15};
 inline constexpr auto kProbePatience = std::chrono::seconds{8};
 inline constexpr auto kCpuTestTimeout = std::chrono::seconds{60};
-inline constexpr auto kGpuTestTimeout = std::chrono::seconds{9};
+inline constexpr auto kGpuTestTimeout = std::chrono::seconds{20};  // 1 s; loading a driver more
 // Of one round of the test in pairs: the test, its program's start, and the daemon's wait for both.
 inline constexpr auto kPairTest = std::chrono::seconds{10};
 inline constexpr auto kPairTestTimeout = std::chrono::seconds{20};

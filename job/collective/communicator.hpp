@@ -106,9 +106,9 @@ class Communicator {
     // as far as is known. Does not wait.
     std::optional<Error> async_error();
 
-    // The connection to a peer has ended, as far as is known without asking: it was lost, or it is
+    // A peer whose connection has ended, as far as is known without asking: it was lost, or it is
     // done. Any thread.
-    virtual bool peer_lost() const { return false; }
+    virtual std::optional<std::int32_t> lost_peer() const { return std::nullopt; }
 
     Status all_reduce_sum(std::span<float> values) { return all_reduce(buffer_of(values)); }
     Status broadcast(std::span<std::byte> bytes, std::int32_t root) {

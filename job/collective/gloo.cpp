@@ -115,13 +115,13 @@ class GlooCommunicator final : public Communicator {
     std::int32_t rank() const override { return context_->rank; }
     std::int32_t size() const override { return context_->size; }
     Device device() const override { return Device::cpu; }
-    bool peer_lost() const override {
+    std::optional<std::int32_t> lost_peer() const override {
         for (std::int32_t other = 0; other < size(); ++other) {
             if (other != rank() && context_->is_lost(other)) {
-                return true;
+                return other;
             }
         }
-        return false;
+        return std::nullopt;
     }
 
   private:

@@ -44,6 +44,9 @@ struct NcclOptions {
     bool elastic = false;
     // How long ranks are waited for to say where they are, once something is wrong.
     std::chrono::milliseconds verdict_timeout{10'000};
+    // Asked every 100 ms while NCCL makes connections, in its initialisation and the first
+    // operation of a kind: true ends that with `cancelled`.
+    std::function<bool()> give_up = nullptr;
     // Called with what came of that, before the communicator fails. In the thread that found it:
     // the one that makes the communicator, or its watch.
     std::function<void(const NcclVerdict&)> on_verdict = nullptr;

@@ -65,8 +65,12 @@ Status NcclRanks::enqueue(Kind kind, ConstBuffer values, ReduceOp op, std::int32
     }
     nccl::Result state = std::forward<Function>(function)(api);
     // The first operation of a kind makes connections: in a thread of NCCL's.
+    auto next_question = Clock::now();
     while (state == nccl::kInProgress) {
         lock.unlock();
+        if (node_.gives_up(next_question)) {
+            return fail(Errc::cancelled, "an operation was given up before it began");
+        }
         if (const auto broken = async_error()) {
             return fail(*broken);
         }

@@ -33,6 +33,14 @@ std::optional<std::string> NcclNode::alarm() const {
     return value ? std::optional{std::move(*value)} : std::nullopt;
 }
 
+bool NcclNode::gives_up(Clock::time_point& next) const {
+    if (!options.give_up || Clock::now() < next) {
+        return false;
+    }
+    next = Clock::now() + 100ms;
+    return options.give_up();
+}
+
 std::string NcclNode::blame(const std::string& noticed, const NcclPosition& mine) const {
     if (!alarm()) {
         static_cast<void>(keys->set(
@@ -65,7 +73,11 @@ Status wait_ready(const NcclNode& node, nccl::Comm comm, nccl::Result state) {
     NcclPosition mine;
     mine.text = "initialisation";
     auto next_alarm = Clock::now() + node.alarm_every();
+    auto next_question = Clock::now();
     while (state == nccl::kInProgress) {
+        if (node.gives_up(next_question)) {
+            return fail(Errc::cancelled, "NCCL's initialisation was given up");
+        }
         if (Clock::now() >= end) {
             std::string missing;
             for (std::int32_t rank = 0; rank < node.options.size; ++rank) {

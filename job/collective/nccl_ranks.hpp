@@ -33,6 +33,7 @@ struct NcclNode {
     std::string key(const char* name, std::int32_t rank) const {
         return key(name + std::to_string(rank));
     }
+    bool gives_up(Clock::time_point& next) const;
     // A rank asks so often whether another one is in trouble: more seldom, the more ask.
     Clock::duration alarm_every() const;
     // Makes it the GPU of the calling thread.

@@ -49,6 +49,9 @@ constexpr std::array kEchoWords{
     "collective ops is aborted",
     "preempted or terminated worker",
     "peer may exit",
+    // lockstep-train
+    "its peer rank",
+    "the other ranks did not finish the step",
 };
 constexpr std::array kEchoTypes{
     "DistNetworkError", "DistStoreError", "HorovodInternalError", "NotGoodError",

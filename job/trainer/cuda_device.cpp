@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <thread>
 
 namespace lockstep::cuda_device {
@@ -46,8 +47,26 @@ cudaStream_t current_stream() {
     return c10::cuda::getCurrentCUDAStream().stream();
 }
 
+// Polls, as cudaStreamSynchronize does by itself: a step of a small network takes microseconds.
+bool wait_for(Event& event, const std::function<bool()>& give_up) {
+    auto next = std::chrono::steady_clock::now() + kGiveUpPoll;
+    while (!event.done()) {
+        if (const auto now = std::chrono::steady_clock::now(); now >= next) {
+            if (give_up()) {
+                return false;
+            }
+            next = now + kGiveUpPoll;
+        }
+        std::this_thread::yield();
+    }
+    return true;
+}
+
 }  // namespace
 
+struct Mark::State {
+    Event event;
+};
 struct SideStream::State {
     c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true);
     Event here;
@@ -96,21 +115,10 @@ Stream stream() {
     return current_stream();
 }
 
-// Polls, as cudaStreamSynchronize does by itself: a step of a small network takes microseconds.
 bool finished(const std::function<bool()>& give_up) {
     static thread_local Event event;  // a thread has one GPU
     event.record(current_stream());
-    auto next = std::chrono::steady_clock::now() + kGiveUpPoll;
-    while (!event.done()) {
-        if (const auto now = std::chrono::steady_clock::now(); now >= next) {
-            if (give_up()) {
-                return false;
-            }
-            next = now + kGiveUpPoll;
-        }
-        std::this_thread::yield();
-    }
-    return true;
+    return wait_for(event, give_up);
 }
 
 std::int64_t free_bytes() {
@@ -122,6 +130,17 @@ std::int64_t free_bytes() {
 
 void empty_cache() {
     c10::cuda::CUDACachingAllocator::emptyCache();
+}
+
+Mark::Mark() : state_(std::make_unique<State>()) {}
+Mark::~Mark() = default;
+
+void Mark::set() {
+    state_->event.record(current_stream());
+}
+
+bool Mark::wait(const std::function<bool()>& give_up) {
+    return wait_for(state_->event, give_up);
 }
 
 SideStream::SideStream() : state_(std::make_unique<State>()) {}
@@ -143,17 +162,28 @@ void SideStream::current_waits() {
 
 // Of this thread only: a communicator's watch asks for its events meanwhile.
 Graph::Graph(const std::function<void()>& work) : state_(std::make_unique<State>()) {
-    state_->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    const auto pool = at::cuda::graph_pool_handle();
+    state_->graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    std::exception_ptr thrown;
     try {
         work();
     } catch (...) {
-        try {
-            state_->graph.capture_end();
-        } catch (const std::exception&) {  // it says again that the capture failed
-        }
-        throw;
+        thrown = std::current_exception();
     }
-    state_->graph.capture_end();
+    try {
+        state_->graph.capture_end();
+    } catch (const std::exception&) {
+        // It leaves its allocator behind where CUDA ends the capture with an error.
+        const c10::DeviceIndex device = c10::cuda::current_device();
+        c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool);
+        c10::cuda::CUDACachingAllocator::releasePool(device, pool);
+        if (!thrown) {
+            thrown = std::current_exception();
+        }
+    }
+    if (thrown) {
+        std::rethrow_exception(thrown);
+    }
 }
 Graph::~Graph() = default;
 

@@ -34,6 +34,23 @@ std::int64_t free_bytes();
 // Forgets memory that LibTorch keeps for tensors to come.
 void empty_cache();
 
+// A place in what the calling thread's stream has to do. Of the thread that made it.
+class Mark {
+  public:
+    Mark();
+    ~Mark();
+    Mark(const Mark&) = delete;
+    Mark& operator=(const Mark&) = delete;
+
+    void set();
+    // Until the stream has come past it; false: as of finished().
+    bool wait(const std::function<bool()>& give_up);
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
 // A second stream of the calling thread's GPU. Any thread that uses the GPU, one at a time.
 class SideStream {
   public:

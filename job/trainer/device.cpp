@@ -37,14 +37,16 @@ Result<ChosenDevice> choose_gpu(const RankContext& context) {
     if (visible == 0) {
         return fail(Errc::invalid, "no GPU can be used: " + cuda_device::none_because());
     }
-    if (context.local_rank >= visible) {
+    // srun --gpus-per-task shows each task its own one only.
+    const bool own = visible == 1 && !context.managed();
+    if (context.local_rank >= visible && !own) {
         return fail(Errc::invalid,
                     "no GPU " + std::to_string(context.local_rank) + ": this process sees " +
                         std::to_string(visible) +
                         " (a rank takes that of LOCAL_RANK; with resources.ranks_per_gpu several "
                         "ranks share one)");
     }
-    const auto gpu = static_cast<at::DeviceIndex>(context.local_rank);
+    const auto gpu = static_cast<at::DeviceIndex>(own ? 0 : context.local_rank);
     return ChosenDevice{at::Device{at::kCUDA, gpu}, cuda_device::describe(gpu), ""};
 }
 

@@ -38,6 +38,7 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitWrong = 2;
 constexpr int kExitStopped = 143;
+constexpr auto kConnectPatience = std::chrono::seconds{4};  // of NCCL's, after SIGTERM
 
 struct Arguments {
     std::string config;
@@ -79,6 +80,9 @@ std::string manual(const CLI::App& app) {
         {"LOCKSTEP_CHECKPOINT_DIR", "Like --checkpoints; the agent sets it."},
         {"RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
          "Which of how many ranks this is and where they meet."},
+        {"CUDA_VISIBLE_DEVICES, LOCAL_RANK",
+         "Which GPUs there are, and which of them this rank takes; the agent sets them."},
+        {"LOCKSTEP_TRAIN_GRAPHS", "0: no CUDA graphs."},
         {"XDG_CACHE_HOME",
          "Generated data sets are kept in its folder lockstep (default: ~/.cache) when there is no "
          "folder for checkpoints; else beside that."}};
@@ -206,20 +210,20 @@ void say_products() {
     }
 }
 
-// LibTorch's words: c10::OutOfMemoryError is not in every version.
-bool is_out_of_memory(std::string_view text) {
-    return text.find("out of memory") != std::string_view::npos;
-}
-
-// What to change is the batch, so its size is in the cause.
-int out_of_memory(const std::string& text, std::int32_t batch_size, const std::string& gpu,
-                  RankClient* client) {
+// The job's cause. Of a batch that does not fit (LibTorch's words; not every version has a type for
+// it) its size is in it: that is what to change.
+void tell_of_gpu(const std::string& text, const TrainConfig& config, std::int32_t batch_size,
+                 const std::string& gpu, RankClient* client) {
     const std::string first = text.substr(0, text.find('\n'));
-    wrong(
-        {Errc::exhausted, "a batch_size of " + std::to_string(batch_size) + " does not fit on " +
-                              gpu + ": " + first + " (train.find_batch_size finds one that does)"},
-        client);
-    return kExitFailed;
+    if (first.find("out of memory") == std::string::npos) {
+        wrong({Errc::internal, gpu + ": " + first}, client);
+        return;
+    }
+    wrong({Errc::exhausted,
+           "a batch_size of " + std::to_string(batch_size) + " does not fit on " + gpu + ": " +
+               first +
+               (config.find_batch_size ? "" : " (train.find_batch_size finds one that does)")},
+          client);
 }
 
 int prepare_and_run(TrainingRun& run, const RankContext& context, RankClient* client) {
@@ -284,9 +288,12 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
     World world{**ranks, connect, context.node_rank, context.role == "ps"};
     if (gpu) {
         const auto index = static_cast<std::int32_t>(chosen->device.index());
-        world.use_gpu(index, [&meeting, index](const std::string& name, std::int32_t rank,
-                                               std::int32_t size) {
-            return (*meeting)->connect_gpu(name, rank, size, index);
+        const auto give_up = [&ranks] {
+            return stop_signal::age() > kConnectPatience || (*ranks)->lost_peer().has_value();
+        };
+        world.use_gpu(index, [&meeting, index, give_up](const std::string& name, std::int32_t rank,
+                                                        std::int32_t size) {
+            return (*meeting)->connect_gpu(name, rank, size, index, give_up);
         });
     }
     RunOptions options;
@@ -294,21 +301,21 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
     options.out = stdout;
     options.checkpoint_directory = checkpoints;
     TrainingRun run{config, *data, world, std::move(options)};
-    try {
-        const int code = prepare_and_run(run, context, client);
-        if (gpu && code != 0) {
-            // CUDA's own end waits for the GPU, which other ranks may hold up for ever; what there
-            // was to write is written.
-            std::fflush(stdout);
-            std::_Exit(code);
-        }
-        return code;
-    } catch (const std::exception& error) {  // LibTorch's
-        if (gpu && is_out_of_memory(error.what())) {
-            return out_of_memory(error.what(), run.batch_size(), chosen->name, client);
-        }
-        throw;
+    if (!gpu) {
+        return prepare_and_run(run, context, client);
     }
+    int code = kExitFailed;
+    try {
+        code = prepare_and_run(run, context, client);
+    } catch (const std::exception& error) {  // LibTorch's
+        tell_of_gpu(error.what(), config, run.batch_size(), chosen->name, client);
+    }
+    if (code != 0) {
+        run.finish_writing();  // CUDA's and NCCL's end wait for what others may hold up for ever
+        std::fflush(stdout);
+        std::_Exit(code);
+    }
+    return code;
 }
 
 // The task comes by standard input: its token is nobody else's to read.

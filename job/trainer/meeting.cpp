@@ -159,12 +159,14 @@ Result<std::unique_ptr<Communicator>> Meeting::connect(const std::string& name, 
 
 Result<std::unique_ptr<Communicator>> Meeting::connect_gpu(const std::string& name,
                                                            std::int32_t rank, std::int32_t size,
-                                                           std::int32_t gpu) {
+                                                           std::int32_t gpu,
+                                                           std::function<bool()> give_up) {
     NcclOptions options;
     options.rank = rank;
     options.size = size;
     options.gpu = gpu;
     options.prefix = name;
+    options.give_up = std::move(give_up);
     Result<std::unique_ptr<NcclCommunicator>> made =
         client_ != nullptr
             ? connect_nccl(options, *client_, *store_)

@@ -10,6 +10,7 @@
 #include "job/rank/rank_context.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -25,9 +26,10 @@ class Meeting {
     Result<std::unique_ptr<Communicator>> connect(const std::string& name, std::int32_t rank,
                                                   std::int32_t size);
     // The same for buffers on GPU `gpu` of those that this process sees: by NCCL. Errors as of
-    // make_nccl().
+    // make_nccl(). `give_up`: as in NcclOptions.
     Result<std::unique_ptr<Communicator>> connect_gpu(const std::string& name, std::int32_t rank,
-                                                      std::int32_t size, std::int32_t gpu);
+                                                      std::int32_t size, std::int32_t gpu,
+                                                      std::function<bool()> give_up);
 
   private:
     Meeting(std::unique_ptr<KeyStore> store, std::string address, RankClient* client)

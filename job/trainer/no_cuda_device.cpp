@@ -5,6 +5,7 @@
 namespace lockstep::cuda_device {
 
 struct SideStream::State {};
+struct Mark::State {};
 // A stand-in, for tests on the CPU: computes at every launch.
 struct Graph::State {
     std::function<void()> work;
@@ -35,6 +36,13 @@ std::int64_t free_bytes() {
     return 0;
 }
 void empty_cache() {}
+
+Mark::Mark() = default;
+Mark::~Mark() = default;
+void Mark::set() {}
+bool Mark::wait(const std::function<bool()>& /*give_up*/) {
+    return true;
+}
 
 SideStream::SideStream() = default;
 SideStream::~SideStream() = default;

@@ -85,6 +85,9 @@ class TrainingRun {
     // has written a checkpoint of the last finished step.
     Result<RunEnd> run();
 
+    // After run() or an exception of it: the checkpoint that is being written is whole.
+    void finish_writing() { static_cast<void>(take_written(/*wait=*/true)); }
+
     Strategy& strategy() { return *strategy_; }  // after prepare()
     // Of a rank and micro-step; configured or found.
     std::int32_t batch_size() const { return batch_size_ > 0 ? batch_size_ : config_.batch_size; }

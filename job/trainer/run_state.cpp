@@ -137,8 +137,21 @@ Status TrainingRun::load_weights(Checkpoint& checkpoint) {
 
 // A rank that was started with another file, or reads other data, would train something else.
 Status TrainingRun::compare_ranks() {
+    const Result<std::vector<std::int64_t>> gpus = world_.gather(world_.gpu() >= 0 ? 1 : 0);
+    if (!gpus) {
+        return fail(gpus.error());
+    }
+    for (std::size_t rank = 1; rank < gpus->size(); ++rank) {
+        if ((*gpus)[rank] != (*gpus)[0]) {
+            const auto where = [](std::int64_t gpu) { return gpu != 0 ? "a GPU" : "the CPU"; };
+            return fail(Errc::conflict, "rank " + std::to_string(rank) + " computes on " +
+                                            where((*gpus)[rank]) + ", rank 0 on " +
+                                            where((*gpus)[0]) +
+                                            ": one of them was given none, or cannot use it "
+                                            "(CUDA_VISIBLE_DEVICES; train.devices says which)");
+        }
+    }
     Json said = to_json(config_);
-    said["gpu"] = world_.gpu() >= 0;
     said["samples"] = {data_.train.count, data_.test.count, data_.classes};
     for (const char* name : {"loader_workers", "log_every_steps"}) {
         said.erase(name);  // each rank's own affair

@@ -80,7 +80,7 @@ class LocalGpus(harness.TestCase):
     def test_the_native_trainer_does_not_take_gpus_it_cannot_use(self):
         spec = {"name": "native", "framework": "native", "resources": {"gpus_per_node": 1}, "train": {"devices": "cpu"}}
         for path in ("/v1/jobs", "/v1/jobs/render"):
-            self.assert_problem(self.daemon.api("POST", path, spec), 400, "/resources/gpus_per_node", "computes on the CPU only")
+            self.assert_problem(self.daemon.api("POST", path, spec), 400, "/resources/gpus_per_node", "would idle")
         spec["preflight"] = {"mode": "only"}  # starts no trainer
         self.assertEqual(self.daemon.api("POST", "/v1/jobs/render", spec)[0], 200)
 

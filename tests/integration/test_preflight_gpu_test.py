@@ -118,7 +118,7 @@ class GpuTest(test_preflight.PreflightCase):
         found = self.checked(code=1)
         self.assertLess(time.monotonic() - began, 40)
         self.assertEqual(found, [
-            ("n1", "fail", "the test of its GPUs: not over within 9 s; without a result: GPU 1"),
+            ("n1", "fail", "the test of its GPUs: not over within 20 s; without a result: GPU 1"),
             ("n1", "fail", "GPU 0 (GPU-n1-0) has computed 4 wrong values of a product of matrices")])
         pids = [int(pid) for pid in (self.root / "pids").read_text().split()]
         harness.wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), 20, "they are gone")

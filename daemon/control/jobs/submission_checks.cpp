@@ -32,11 +32,13 @@ Result<Admission> admit_job(Scheduler& scheduler, const JobSpec& spec) {
     if (spec.framework == Framework::native && spec.resources.gpus_per_node > 0 &&
         spec.preflight.mode != PreflightMode::only &&
         (!computes_on_gpus(spec.train->strategy) || spec.train->devices == TrainDevices::cpu)) {
+        const std::string why = spec.train->devices == TrainDevices::cpu
+                                    ? "train.devices is cpu"
+                                    : "strategy " + std::string{to_string(spec.train->strategy)} +
+                                          " computes on the CPU only";
         return fail(field_errors({{"/resources/gpus_per_node",
-                                   "strategy " + std::string{to_string(spec.train->strategy)} +
-                                       " on " + std::string{to_string(spec.train->devices)} +
-                                       " computes on the CPU only, its GPUs would idle: ask for 0, "
-                                       "or use data_parallel"}}));
+                                   why + ": the job's GPUs would idle; ask for 0, or train with "
+                                         "data_parallel on them"}}));
     }
     if (spec.submission == Submission::manual && scheduler.signatures() != nullptr) {
         return fail(field_errors({{"/submission",

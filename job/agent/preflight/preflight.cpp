@@ -17,6 +17,7 @@ namespace {
 TrainConfig test_config(const std::filesystem::path& folder) {
     TrainConfig out;
     out.strategy = TrainStrategy::single;
+    out.devices = TrainDevices::cpu;  // a GPU that is visible may be another job's
     out.epochs = 1;
     out.max_steps = 30;
     out.train_samples = 2'000;

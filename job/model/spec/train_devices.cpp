@@ -67,7 +67,7 @@ void read_train_devices(ObjectReader& in, TrainConfig& config) {
 }
 
 std::string train_devices_text(const TrainConfig& config) {
-    std::string out{to_string(config.devices)};
+    std::string out{config.replicas > 1 ? "cpu" : to_string(config.devices)};
     for (std::int32_t i = 0; config.replicas > 1 && i < config.replicas; ++i) {
         out += (i == 0 ? ":" : ",") + std::to_string(i);
     }

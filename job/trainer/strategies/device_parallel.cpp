@@ -5,14 +5,15 @@
 // Where batches are of one size, forward and backward are captured as a CUDA graph after the first
 // steps: of a small network the launches take longer than the work. A graph's gradients are summed
 // behind it; without one (LOCKSTEP_TRAIN_GRAPHS=0, more than kGraphFloats parameters on several
-// ranks, batches that change) bucket by bucket on a stream of its own while backward runs.
+// ranks, the smaller batch at an epoch's end) bucket by bucket on a stream of its own while
+// backward runs.
 #include "job/base/log.hpp"
 #include "job/trainer/cuda_device.hpp"
 #include "job/trainer/device.hpp"
 #include "job/trainer/device_optimizer.hpp"
-#include "job/trainer/reducer.hpp"
 #include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategies/device_batches.hpp"
+#include "job/trainer/strategies/device_sums.hpp"
 #include "job/trainer/strategy.hpp"
 
 #include <algorithm>
@@ -30,30 +31,22 @@ namespace {
 
 constexpr std::int64_t kEagerSteps = 3;  // before a graph: libraries choose and allocate in them
 constexpr std::size_t kGraphFloats = 1 << 24;  // 64 MiB: more is worth overlapping with backward
-constexpr auto kGpuPatience = std::chrono::seconds{3};
-constexpr std::size_t kDeviceBucket = 25U << 20U;  // bytes; as PyTorch's DDP
-
-Buffer device_buffer(const at::Tensor& values, std::size_t begin, std::size_t end) {
-    return {values.data_ptr<float>() + begin, end - begin, Dtype::f32,
-            values.is_cuda() ? Device::cuda : Device::cpu};
-}
 
 class DeviceParallel final : public Strategy {
   public:
-    // `group`: of all ranks, for buffers on the device; null where there is one rank.
+    // `own`: of all ranks, for buffers on the GPU; null for one rank, and on the CPU.
     DeviceParallel(const TrainConfig& config, const ModelShape& shape, World& world,
-                   at::Device device, std::unique_ptr<Communicator> own, Communicator* group)
+                   at::Device device, std::unique_ptr<Communicator> own)
         : Strategy(config),
           config_(config),
           device_(device),
           all_(world.all()),
-          own_group_(std::move(own)),
-          group_(group),
           model_(make_model(config, shape, device)),
           optimizer_(optimizer_options(config), model_->parameters().flat_values(),
                      model_->parameters().layout().ranges),
           pass_(config, all_.rank()),
-          feed_(device) {
+          feed_(device),
+          sums_(all_, std::move(own), model_->parameters(), config.all_reduce) {
         const at::TensorOptions options = model_->parameters().flat_gradients().options();
         loss_ = at::zeros({1}, options);
         weight_ = at::zeros({}, options);
@@ -63,14 +56,7 @@ class DeviceParallel final : public Strategy {
         // Tests of this strategy on the CPU have a stand-in for graphs.
         graphs_ = (device.is_cuda() || !cuda_device::built()) &&
                   (wanted == nullptr || std::string_view{wanted} != "0") &&
-                  (group_ == nullptr || parameters().layout().floats <= kGraphFloats);
-        if (group_ != nullptr) {
-            if (device.is_cuda()) {
-                side_ = std::make_unique<cuda_device::SideStream>();
-            }
-            buckets_ = std::make_unique<GradientBuckets>(
-                parameters(), kDeviceBucket, [this](std::size_t count) { sum_up_to(count); });
-        }
+                  (all_.size() == 1 || parameters().layout().floats <= kGraphFloats);
     }
 
     Shard shard() const override { return {all_.rank(), all_.size()}; }
@@ -86,36 +72,29 @@ class DeviceParallel final : public Strategy {
                 gradients.narrow(0, gradients.numel() - 1, 1).fill_(1.0);
             }
         }
-        summed_ = 0;
-        sum_error_.reset();
+        sums_.begin();
         if (const Status computed = compute(loader, result); !computed) {
             return computed;
         }
         const auto enqueued = Clock::now();
-        if (group_ != nullptr) {
-            buckets_->finish();
-            if (sum_error_) {
-                return fail(*sum_error_);
-            }
-            if (side_ != nullptr) {
-                side_->current_waits();
-            }
+        if (const Status summed = sums_.finish(); !summed) {
+            return summed;
         }
         if (const Status known = read_stats(loader, gradients); !known) {
             return known;
         }
         const auto received = Clock::now();
-        result.comm_wait_seconds = std::chrono::duration<double>(received - enqueued).count();
+        const double there = std::chrono::duration<double>(received - enqueued).count();
+        result.comm_wait_seconds = sums_.waited();
+        result.backward_seconds += there - sums_.waited();
         const std::span<const double> stats{stats_.data_ptr<double>(), 3};
         result.loss = stats[0];
-        will_update();
         if (const Status applied = apply(stats[1], gradients, result); !applied) {
             return applied;
         }
         result.optimizer_seconds = std::chrono::duration<double>(Clock::now() - received).count();
         result.stop = stats[2] > 0.0;
         result.checkpoint = stop_signal::take_checkpoint_request();
-        ++steps_;
         return {};
     }
 
@@ -146,7 +125,7 @@ class DeviceParallel final : public Strategy {
         mirror(parameters().flat_values(), parameters_mirror_);
         mirror(model_->flat_buffers(), buffers_mirror_);
         mirror(optimizer_.state(), optimizer_mirror_);
-        if (device_.is_cuda() && !comes_to_an_end()) {
+        if (!comes_to_an_end(device_)) {
             return fail(Errc::unavailable,
                         "the GPU does not come to an end: nothing can be copied");
         }
@@ -180,12 +159,6 @@ class DeviceParallel final : public Strategy {
 
     FlatParameters& parameters() { return model_->parameters(); }
 
-    // Where no operation with others is under way it does, soon.
-    static bool comes_to_an_end() {
-        return cuda_device::finished(
-            [until = Clock::now() + kGpuPatience] { return Clock::now() > until; });
-    }
-
     // Enqueues forward and backward of the step's micro-batches.
     Status compute(Loader& loader, StepResult& result) {
         std::int64_t seen = 0;
@@ -212,8 +185,8 @@ class DeviceParallel final : public Strategy {
             const bool launched = run_graph(batch, pass);
             // Not before: no sum belongs into a graph. Its launch calls no hook, so finish() sums
             // all.
-            if (seen == result.samples && buckets_ != nullptr) {
-                buckets_->arm();
+            if (seen == result.samples) {
+                sums_.arm();
             }
             if (!launched) {
                 forward_backward(batch, pass);
@@ -235,10 +208,7 @@ class DeviceParallel final : public Strategy {
 
     // Whether a graph computed it: of batches of one size, not the last one of an epoch.
     bool run_graph(const DeviceBatch& batch, const Pass& pass) {
-        if (!graphs_ || steps_ < kEagerSteps) {
-            return false;
-        }
-        if (graph_ == nullptr && !capture(batch, pass)) {
+        if (!graphs_ || (graph_ == nullptr && !capture(batch, pass))) {
             return false;
         }
         if (batch.size != static_batch_.size) {
@@ -251,9 +221,28 @@ class DeviceParallel final : public Strategy {
         return true;
     }
 
+    // A graph has memory of its own, as much as the steps before it took; those of other sizes
+    // still need theirs.
+    static bool has_room_for_graph() {
+        const std::int64_t before = cuda_device::free_bytes();
+        cuda_device::empty_cache();
+        const std::int64_t after = cuda_device::free_bytes();
+        return after >= 2 * (after - before);
+    }
+
+    // The largest batches are those of most steps.
     bool capture(const DeviceBatch& batch, const Pass& pass) {
-        if (batch.size != config_.batch_size && batch.size != most_) {
-            most_ = std::max(most_, batch.size);  // found batch sizes: the second of them is it
+        if (batch.size > most_) {
+            most_ = batch.size;
+            seen_most_ = 0;
+        }
+        if (batch.size < most_ || ++seen_most_ <= kEagerSteps) {
+            return false;
+        }
+        if (device_.is_cuda() && !has_room_for_graph()) {
+            log::info(
+                "no CUDA graph: what it keeps beside the batches of other sizes would not fit");
+            graphs_ = false;
             return false;
         }
         static_batch_ = {batch.size, batch.input.clone(), batch.target.clone()};
@@ -271,32 +260,6 @@ class DeviceParallel final : public Strategy {
         return true;
     }
 
-    // Buckets 0 … count − 1 have their final gradients, as far as is enqueued. In autograd's
-    // thread.
-    void sum_up_to(std::size_t count) {
-        const Stream stream = side_ == nullptr ? nullptr : side_->handle();
-        if (side_ != nullptr) {
-            side_->wait_for_current();
-        }
-        for (; summed_ < count && !sum_error_; ++summed_) {
-            const GradientBuckets::Bucket bucket = buckets_->all()[summed_];
-            const Buffer values =
-                device_buffer(parameters().flat_gradients(), bucket.begin, bucket.end);
-            Status done;
-            if (config_.all_reduce == TrainAllReduce::reduce_to_one) {
-                done = group_->reduce(values, 0, ReduceOp::sum, stream);
-                if (done) {
-                    done = group_->broadcast(values, 0, stream);
-                }
-            } else {  // NCCL itself goes node by node
-                done = group_->all_reduce(values, ReduceOp::sum, stream);
-            }
-            if (!done) {
-                sum_error_ = done.error();
-            }
-        }
-    }
-
     // Loss, norm and flag, once the GPU has come so far. Meanwhile the next batch is prepared.
     Status read_stats(Loader& loader, const at::Tensor& gradients) {
         const at::NoGradGuard no_gradients;
@@ -307,22 +270,7 @@ class DeviceParallel final : public Strategy {
                               gradients.narrow(0, floats, 1).to(at::kDouble)}),
                      /*non_blocking=*/true);
         feed_.prefetch(loader);
-        const auto give_up = [this] { return stop_is_overdue() || all_.peer_lost(); };
-        if (device_.is_cuda() && !cuda_device::finished(give_up)) {
-            // After an abort nothing waits on the GPU; the state is that before the step.
-            const char* why =
-                all_.peer_lost() ? "a rank was lost" : "the other ranks did not finish the step";
-            if (group_ != nullptr) {
-                group_->abort(why);
-            }
-            return fail(comes_to_an_end() ? Errc::unavailable : Errc::cancelled, why);
-        }
-        if (group_ != nullptr) {
-            if (const std::optional<Error> broken = group_->async_error()) {
-                return fail(*broken);
-            }
-        }
-        return {};
+        return sums_.wait();
     }
 
     // As apply_gradients().
@@ -354,18 +302,16 @@ class DeviceParallel final : public Strategy {
     TrainConfig config_;
     at::Device device_;
     Communicator& all_;
-    std::unique_ptr<Communicator> own_group_;
-    Communicator* group_;
     std::unique_ptr<Model> model_;
     DeviceOptimizer optimizer_;
     GradientPass pass_;
     BatchFeed feed_;
-    at::Tensor loss_;    // of the step, summed over its micro-batches
-    at::Tensor weight_;  // of the micro-batch in it
-    at::Tensor slope_;   // where backward begins: the same times the loss's scale
-    at::Tensor stats_;   // on the host: loss, norm, flag
-    std::int64_t steps_ = 0;
-    std::int64_t most_ = 0;
+    at::Tensor loss_;             // of the step, summed over its micro-batches
+    at::Tensor weight_;           // of the micro-batch in it
+    at::Tensor slope_;            // where backward begins: the same times the loss's scale
+    at::Tensor stats_;            // on the host: loss, norm, flag
+    std::int64_t most_ = 0;       // samples of a batch so far
+    std::int64_t seen_most_ = 0;  // how often
     bool graphs_ = false;
     DeviceBatch static_batch_;  // the graph reads it
     Pass static_pass_;
@@ -373,10 +319,7 @@ class DeviceParallel final : public Strategy {
     at::Tensor parameters_mirror_;
     at::Tensor buffers_mirror_;
     at::Tensor optimizer_mirror_;
-    std::unique_ptr<cuda_device::SideStream> side_;
-    std::size_t summed_ = 0;
-    std::optional<Error> sum_error_;
-    std::unique_ptr<GradientBuckets> buckets_;  // last: they call what is above
+    DeviceSums sums_;
 };
 
 }  // namespace
@@ -385,16 +328,14 @@ Result<std::unique_ptr<Strategy>> make_device_parallel(const TrainConfig& config
                                                        const ModelShape& shape, World& world,
                                                        at::Device device) {
     std::unique_ptr<Communicator> own;
-    Communicator* group = world.size() > 1 ? &world.all() : nullptr;
     if (device.is_cuda() && world.size() > 1) {
         Result<std::unique_ptr<Communicator>> made = world.gpu_group("nccl");
         if (!made) {
             return fail(std::move(made).error());
         }
         own = std::move(*made);
-        group = own.get();
     }
-    return std::make_unique<DeviceParallel>(config, shape, world, device, std::move(own), group);
+    return std::make_unique<DeviceParallel>(config, shape, world, device, std::move(own));
 }
 
 }  // namespace lockstep

@@ -134,12 +134,12 @@ TEST(GpuTester, NamesTheGpuThatHangs) {
     result.signal = SIGKILL;
     result.timed_out = true;
     auto facts = gpu_test_facts(result);
-    EXPECT_EQ(facts.problem, "not over within 9 s; without a result: GPU 1");
+    EXPECT_EQ(facts.problem, "not over within 20 s; without a result: GPU 1");
     EXPECT_THAT(facts.gpus, SizeIs(2)) << "what it said before counts";
     result.signal.reset();
     result.abandoned = true;
     EXPECT_EQ(gpu_test_facts(result).problem,
-              "not over within 9 s, and its kill did not end it: the driver hangs; without a "
+              "not over within 20 s, and its kill did not end it: the driver hangs; without a "
               "result: GPU 1");
 }
 
@@ -294,9 +294,9 @@ TEST(GpuTestJudgement, FewerGpusThanAskedForFailUnlessTheyAreDivided) {
 TEST(GpuTestJudgement, WhatWasNotTestedIsSaid) {
     auto node = tested_nodes(1)[0];
     GpuTestFacts& test = node.facts.gpu_test;
-    test = {true, false, false, "not over within 9 s; without a result: GPU 1", {good_fact(0)}};
+    test = {true, false, false, "not over within 20 s; without a result: GPU 1", {good_fact(0)}};
     EXPECT_THAT(lines(check_node(node, tested_spec())),
-                ElementsAre("n0 gpu_test fail: the test of its GPUs: not over within 9 s; without "
+                ElementsAre("n0 gpu_test fail: the test of its GPUs: not over within 20 s; without "
                             "a result: GPU 1"));
     test = {true, false, true, "the driver is old", {}};
     EXPECT_THAT(lines(check_node(node, tested_spec())),
