@@ -69,6 +69,7 @@ constexpr std::array kNetworkTypes{"BrokenPipeError", "ConnectionResetError",
 // They say that a child has failed; the child knows why.
 constexpr std::array kWrappers{"ChildFailedError", "ProcessRaisedException",
                                "ProcessExitedException", "SystemExit", "CalledProcessError"};
+constexpr std::string_view kUncaught = "terminate called after throwing an instance of";
 constexpr std::string_view kTracebackLine = "Traceback (most recent call last)";
 // A traceback and the one that "was the direct cause" of it.
 constexpr std::array<std::string_view, 2> kJoints{
@@ -242,6 +243,8 @@ FailureKind failure_kind_of_output(std::string_view tail) {
         const auto at = tail.rfind('\n', begin - 1);
         begin = at == std::string_view::npos ? 0 : at;
     }
+    // Paddle writes fourteen lines behind what C++ says of an exception that nobody caught.
+    begin = std::min(begin, tail.rfind(kUncaught));
     const std::string text = lowered(tail.substr(begin));
     // Words that ranks print of others, too, when nothing is wrong with them, are no proof.
     return has_any(text, kEchoWords)      ? FailureKind::echo

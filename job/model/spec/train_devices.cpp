@@ -41,7 +41,7 @@ void read_train_devices(ObjectReader& in, TrainConfig& config) {
         return;
     }
     if (devices.starts_with("gpu:")) {
-        in.error("devices", "is not one of them: a rank takes the GPU of its LOCAL_RANK, by gpu");
+        in.error("devices", "a rank takes the GPU of its LOCAL_RANK: gpu, without numbers");
         return;
     }
     std::int32_t number = 0;

@@ -67,6 +67,26 @@ TEST(FailureKinds, WhatSpeaksOfAPeerThatIsGoneIsAnEcho) {
     }
 }
 
+// Seen with a killed rank of Paddle, in one run of many: the one that had met its end was blamed.
+TEST(FailureKinds, WhatEndedAPaddleProcessIsFoundAboveItsOwnReport) {
+    const std::string output =
+        "epoch: 4, batch: 1, loss is: [0.07532601]\n"
+        "terminate called after throwing an instance of 'gloo::IoException'\n"
+        "  what():  [/paddle/third_party/gloo/gloo/transport/tcp/pair.cc:576] Read error "
+        "[127.0.0.1]:7095: Connection reset by peer\n\n\n"
+        "--------------------------------------\nC++ Traceback (most recent call last):\n"
+        "--------------------------------------\n"
+        "0   paddle::pybind::ThrowExceptionToPython(std::__exception_ptr::exception_ptr)\n\n"
+        "----------------------\nError Message Summary:\n----------------------\n"
+        "FatalError: `Process abort signal` is detected by the operating system.\n"
+        "  [TimeInfo: *** Aborted at 1795718780 (unix time) ***]\n"
+        "  [SignalInfo: *** SIGABRT (@0x78b8) received by PID 30904 ***]\n\n";
+    EXPECT_EQ(failure_kind_of_output(output), FailureKind::echo);
+    EXPECT_EQ(failure_kind_of_output("terminate called after throwing an instance of "
+                                     "'std::bad_alloc'\n  what():  std::bad_alloc\n"),
+              FailureKind::own);
+}
+
 // Both say the same words of all ranks; the type says who speaks.
 TEST(FailureKinds, AVerdictOfACollectiveIsTheCulpritsOwnAndTheOthersEcho) {
     const std::string words = "rank 2 is behind: … rank 0 noticed: ncclRemoteError, timed out";

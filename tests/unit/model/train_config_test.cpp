@@ -113,10 +113,9 @@ INSTANTIATE_TEST_SUITE_P(
                             {"/train/precision", "fp16 needs a GPU; on the CPU use bf16"}},
                     Refusal{R"({"devices":"gpu","strategy":"pipeline"})",
                             {"/train/devices", "strategy pipeline computes on the CPU only"}},
-                    Refusal{
-                        R"({"devices":"gpu:0,1"})",
-                        {"/train/devices",
-                         "is not one of them: a rank takes the GPU of its LOCAL_RANK, by gpu"}}));
+                    Refusal{R"({"devices":"gpu:0,1"})",
+                            {"/train/devices",
+                             "a rank takes the GPU of its LOCAL_RANK: gpu, without numbers"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutEffect, TrainConfigRefuses,
