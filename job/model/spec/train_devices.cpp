@@ -78,7 +78,7 @@ std::string train_devices_text(const TrainConfig& config) {
 void check_train_gpus(const JobSpec& spec, const std::string& pointer,
                       std::vector<FieldError>& errors) {
     const std::string remedy = ": /resources/gpus_per_node says how many, and asks for none";
-    if (spec.resources.gpus_per_node > 0) {
+    if (!spec.train || spec.resources.gpus_per_node > 0) {
         return;
     }
     if (spec.train->devices == TrainDevices::gpu) {
