@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -89,6 +90,16 @@ bool RankClient::checkpoint(std::int64_t step, const std::string& path) {
         dropped_.fetch_add(1, std::memory_order_relaxed);
     }
     return sent;
+}
+
+bool RankClient::exception(std::string_view type, std::string_view message) {
+    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+    return send_now(dump_json({{"op", "exception"},
+                               {"pid", ::getpid()},
+                               {"final", true},
+                               {"time", now.count()},
+                               {"type", type},
+                               {"message", message}}));
 }
 
 Result<Json> RankClient::ask(Json request, Timeout timeout) {

@@ -38,6 +38,9 @@ class RankClient {
     // {"op":"checkpoint",…}: call it after the file is durable. Waits a second at most for an
     // agent that is behind: unlike a report it must not be lost.
     bool checkpoint(std::int64_t step, const std::string& path);
+    // {"op":"exception",…}, as the hooks of Python ranks send it: what ends this process. By `type`
+    // the agent tells whose fault it is (job/model/failure.hpp).
+    bool exception(std::string_view type, std::string_view message);
     std::int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
     // Keys: at most limits::kKeyBytes; values: any bytes, at most limits::kValueBytes: invalid

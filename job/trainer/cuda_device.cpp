@@ -111,10 +111,6 @@ void use(int gpu) {
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
 }
 
-Stream stream() {
-    return current_stream();
-}
-
 bool finished(const std::function<bool()>& give_up) {
     static thread_local Event event;  // a thread has one GPU
     event.record(current_stream());

@@ -11,13 +11,6 @@
 #endif
 
 namespace lockstep {
-namespace {
-
-constexpr double kFirstDecay = 0.9;
-constexpr double kSecondDecay = 0.999;
-constexpr double kRootEpsilon = 1e-8;
-
-}  // namespace
 
 DeviceOptimizer::DeviceOptimizer(OptimizerOptions options, const at::Tensor& parameters,
                                  std::vector<FlatRange> layers)
@@ -64,16 +57,16 @@ void DeviceOptimizer::step(at::Tensor& parameters, at::Tensor& gradients, double
 }
 
 void DeviceOptimizer::move_moments(const at::Tensor& gradients) {
-    moments_[0].mul_(kFirstDecay).add_(gradients, 1.0 - kFirstDecay);
-    moments_[1].mul_(kSecondDecay).addcmul_(gradients, gradients, 1.0 - kSecondDecay);
+    moments_[0].mul_(kBeta1).add_(gradients, 1.0 - kBeta1);
+    moments_[1].mul_(kBeta2).addcmul_(gradients, gradients, 1.0 - kBeta2);
 }
 
 at::Tensor DeviceOptimizer::direction() const {
     const auto t = static_cast<double>(steps_);
-    const double first = 1.0 - std::pow(kFirstDecay, t);
-    const double second = 1.0 - std::pow(kSecondDecay, t);
+    const double first = 1.0 - std::pow(kBeta1, t);
+    const double second = 1.0 - std::pow(kBeta2, t);
     return (moments_[0] / first)
-        .div_(moments_[1].sqrt().mul_(1.0 / std::sqrt(second)).add_(kRootEpsilon));
+        .div_(moments_[1].sqrt().mul_(1.0 / std::sqrt(second)).add_(kEpsilon));
 }
 
 void DeviceOptimizer::adam(at::Tensor& parameters, at::Tensor& gradients, double rate) {
@@ -87,10 +80,10 @@ void DeviceOptimizer::adam(at::Tensor& parameters, at::Tensor& gradients, double
         const std::vector<at::Tensor> first{moments_[0]};
         const std::vector<at::Tensor> second{moments_[1]};
         const std::vector<at::Tensor> steps{counter_};
-        decoupled ? at::_fused_adamw_(values, slopes, first, second, {}, steps, rate, kFirstDecay,
-                                      kSecondDecay, decay, kRootEpsilon, false, false)
-                  : at::_fused_adam_(values, slopes, first, second, {}, steps, rate, kFirstDecay,
-                                     kSecondDecay, decay, kRootEpsilon, false, false);
+        decoupled ? at::_fused_adamw_(values, slopes, first, second, {}, steps, rate, kBeta1,
+                                      kBeta2, decay, kEpsilon, false, false)
+                  : at::_fused_adam_(values, slopes, first, second, {}, steps, rate, kBeta1, kBeta2,
+                                     decay, kEpsilon, false, false);
         return;
     }
 #endif

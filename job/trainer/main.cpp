@@ -21,7 +21,6 @@
 
 #include <CLI/CLI.hpp>
 #include <malloc.h>
-#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -104,14 +103,7 @@ int wrong(const Error& error, RankClient* client = nullptr) {
         log::error("configuration", {{"field", field.pointer}, {"message", field.message}});
     }
     if (client != nullptr) {
-        const std::chrono::duration<double> now =
-            std::chrono::system_clock::now().time_since_epoch();
-        client->send_now(dump_json({{"op", "exception"},
-                                    {"pid", ::getpid()},
-                                    {"final", true},
-                                    {"time", now.count()},
-                                    {"type", "lockstep-train"},
-                                    {"message", error.message}}));
+        client->exception("lockstep-train", error.message);
     }
     return kExitWrong;
 }

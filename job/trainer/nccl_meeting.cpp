@@ -1,12 +1,8 @@
 #include "job/trainer/nccl_meeting.hpp"
 
-#include "job/base/json.hpp"
 #include "job/rank/nccl_ids.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 
 namespace lockstep {
@@ -17,13 +13,7 @@ namespace {
 void tell(RankClient& client, std::int32_t rank, const NcclVerdict& verdict) {
     const bool mine =
         std::find(verdict.culprits.begin(), verdict.culprits.end(), rank) != verdict.culprits.end();
-    const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-    client.send_now(dump_json({{"op", "exception"},
-                               {"pid", ::getpid()},
-                               {"final", true},
-                               {"time", now.count()},
-                               {"type", mine ? "CollectiveError" : "PeerFault"},
-                               {"message", verdict.text}}));
+    client.exception(mine ? "CollectiveError" : "PeerFault", verdict.text);
 }
 
 }  // namespace

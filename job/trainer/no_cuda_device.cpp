@@ -26,9 +26,6 @@ std::string describe(int /*gpu*/) {
 void use(int /*gpu*/) {
     LOCKSTEP_CHECK(false);
 }
-Stream stream() {
-    return nullptr;
-}
 bool finished(const std::function<bool()>& /*give_up*/) {
     return true;
 }

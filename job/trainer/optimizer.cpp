@@ -11,10 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kBeta1 = 0.9;
-constexpr double kBeta2 = 0.999;
-constexpr double kEpsilon = 1e-8;
-
 kernels::AdamStep adam_step(std::int64_t steps, float gradient_scale, double rate) {
     const auto t = static_cast<double>(steps);
     const double first = 1.0 - std::pow(kBeta1, t);

@@ -17,7 +17,12 @@ struct FlatRange {
     std::size_t count = 0;
 };
 
-// What the optimizer reads of the configuration. β1 = 0.9, β2 = 0.999, ε = 1e-8 as in PyTorch.
+// As in PyTorch.
+inline constexpr double kBeta1 = 0.9;
+inline constexpr double kBeta2 = 0.999;
+inline constexpr double kEpsilon = 1e-8;
+
+// What the optimizer reads of the configuration.
 struct OptimizerOptions {
     TrainOptimizer kind = TrainOptimizer::adam;
     double momentum = 0.9;      // sgd

@@ -206,20 +206,29 @@ Status broadcast_state(Checkpoint& state, Communicator& group) {
     return {};
 }
 
-Status apply_gradients(const TrainConfig& config, std::span<float> parameters,
-                       std::span<const float> gradients, double squares, double mean,
-                       Optimizer& optimizer, LossScaler& scaler, StepResult& result) {
+Result<std::optional<double>> gradient_factor(const TrainConfig& config, double norm, double mean,
+                                              LossScaler& scaler, StepResult& result) {
     const double factor = mean / scaler.scale();
-    result.gradient_norm = std::sqrt(squares) * factor;
-    const Result<bool> use = scaler.use(std::isfinite(squares));
+    result.gradient_norm = norm * factor;
+    const Result<bool> use = scaler.use(std::isfinite(norm));
     if (!use) {
         return fail(use.error());
     }
     result.skipped = !*use;
-    if (*use) {
-        const double clip = clip_factor(result.gradient_norm, config.gradient_clip);
-        optimizer.step(parameters, gradients, static_cast<float>(factor * clip),
-                       result.learning_rate);
+    return *use ? std::optional{factor * clip_factor(result.gradient_norm, config.gradient_clip)}
+                : std::nullopt;
+}
+
+Status apply_gradients(const TrainConfig& config, std::span<float> parameters,
+                       std::span<const float> gradients, double squares, double mean,
+                       Optimizer& optimizer, LossScaler& scaler, StepResult& result) {
+    const Result<std::optional<double>> factor =
+        gradient_factor(config, std::sqrt(squares), mean, scaler, result);
+    if (!factor) {
+        return fail(factor.error());
+    }
+    if (*factor) {
+        optimizer.step(parameters, gradients, static_cast<float>(**factor), result.learning_rate);
     }
     return {};
 }

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -186,6 +187,11 @@ void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::
 // Rank 0's parameters, buffers and optimizer to the group.
 Status broadcast_state(Checkpoint& state, Communicator& group);
 
+// What the gradients of a step are multiplied by: mean / scale, clipped; nothing: it is left out.
+// `norm`: of the sums, over all ranks that hold some. Sets result.gradient_norm, to what it was
+// before it is clipped, and result.skipped. exhausted: it is not finite, and no scale helps.
+Result<std::optional<double>> gradient_factor(const TrainConfig& config, double norm, double mean,
+                                              LossScaler& scaler, StepResult& result);
 // The step of a mean gradient: gradients · mean / scale, clipped; sets result.gradient_norm, to
 // what it was before that, and result.skipped. `squares`: the sum of the gradients' squares, over
 // all ranks that hold some. exhausted: they are not finite, and no scale helps.

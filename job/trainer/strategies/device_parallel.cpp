@@ -273,20 +273,16 @@ class DeviceParallel final : public Strategy {
         return sums_.wait();
     }
 
-    // As apply_gradients().
     Status apply(double norm, at::Tensor& gradients, StepResult& result) {
-        const double factor = 1.0 / all_.size() / scaler().scale();
-        result.gradient_norm = norm * factor;
-        const Result<bool> use = scaler().use(std::isfinite(norm));
-        if (!use) {
-            return fail(use.error());
+        const Result<std::optional<double>> factor =
+            gradient_factor(config_, norm, 1.0 / all_.size(), scaler(), result);
+        if (!factor) {
+            return fail(factor.error());
         }
-        result.skipped = !*use;
-        if (*use) {
-            const double clip = clip_factor(result.gradient_norm, config_.gradient_clip);
+        if (*factor) {
             at::Tensor values = parameters().flat_values();
             at::Tensor slopes = gradients.narrow(0, 0, gradients.numel() - 1);
-            optimizer_.step(values, slopes, factor * clip, result.learning_rate);
+            optimizer_.step(values, slopes, **factor, result.learning_rate);
         }
         return {};
     }

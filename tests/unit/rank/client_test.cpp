@@ -131,6 +131,18 @@ TEST(RankClient, ReportsAndNoticesArriveInOrder) {
     EXPECT_EQ(agent.read(), json(R"({"op":"checkpoint","step":200,"path":"/c/step-200"})"));
 }
 
+TEST(RankClient, WhatEndsItIsToldAsPythonRanksDo) {
+    FakeAgent agent;
+    EXPECT_TRUE(agent.client().exception("PeerFault", "rank 2 is \"behind\""));
+    const Json told = agent.read();
+    EXPECT_EQ(told.value("op", ""), "exception");
+    EXPECT_EQ(told.value("pid", 0), ::getpid());
+    EXPECT_TRUE(told.value("final", false));
+    EXPECT_GT(told.value("time", 0.0), 1e9);
+    EXPECT_EQ(told.value("type", ""), "PeerFault");
+    EXPECT_EQ(told.value("message", ""), "rank 2 is \"behind\"");
+}
+
 TEST(RankClient, AReportNeverWaitsAndCountsWhatIsLost) {
     FakeAgent agent;
     int sent = 0;
