@@ -4,7 +4,8 @@
 # this checks the links.
 
 add_library(lockstep_flags INTERFACE)
-target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+# -pthread, which some dependencies bring: precompiled headers are for targets with the same options.
+target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -pthread)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports freed coroutine frames and moved strings that are neither (bugs 104436, 105329).
   target_compile_options(lockstep_flags INTERFACE -fcoroutines -Wno-mismatched-new-delete
@@ -41,18 +42,48 @@ if(LOCKSTEP_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(lockstep_flags INTERFACE -Wno-subobject-linkage)
 endif()
 
-# With LOCKSTEP_PRECOMPILE one header of all that is common, else those named.
-function(lockstep_precompile target)
-  get_target_property(sources ${target} SOURCES)
-  list(LENGTH sources count)
-  if(NOT LOCKSTEP_PRECOMPILE)
-    if(ARGN)
-      target_precompile_headers(${target} PRIVATE ${ARGN})
+# lockstep_precompiled(<provider> HEADERS … [DEPS …] [OPTIONS …] [DEFINITIONS …])
+#   a target that only precompiles headers, for others to reuse: those of Asio and GoogleTest take eight seconds
+#   and 170 MB, which each target would spend for itself.
+function(lockstep_precompiled provider)
+  cmake_parse_arguments(arg "" "" "HEADERS;DEPS;OPTIONS;DEFINITIONS" ${ARGN})
+  file(WRITE ${CMAKE_BINARY_DIR}/${provider}.cpp "")
+  add_library(${provider} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${provider}.cpp)
+  target_include_directories(${provider} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${provider} PRIVATE ${arg_DEFINITIONS})
+  target_compile_options(${provider} PRIVATE ${arg_OPTIONS})
+  target_link_libraries(${provider} PRIVATE lockstep_flags ${arg_DEPS})
+  target_precompile_headers(${provider} PRIVATE ${arg_HEADERS})
+endfunction()
+
+# lockstep_asio(<target> <result>): "asio_" if Asio is in what the target links, else "".
+function(lockstep_asio target result)
+  set(seen "")
+  set(open ${target})
+  while(open)
+    list(POP_FRONT open next)
+    if(NOT TARGET ${next} OR next IN_LIST seen)
+      continue()
     endif()
-  elseif(count GREATER 2)  # it costs as much as it saves a file or two
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/deploy/cmake/precompiled.hpp)
+    list(APPEND seen ${next})
+    foreach(property LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
+      get_target_property(linked ${next} ${property})
+      if(linked)
+        list(APPEND open ${linked})
+      endif()
+    endforeach()
+  endwhile()
+  set(${result} "" PARENT_SCOPE)
+  if(lockstep_boost IN_LIST seen)
+    set(${result} "asio_" PARENT_SCOPE)
   endif()
 endfunction()
+
+if(LOCKSTEP_PRECOMPILE)
+  set(common ${PROJECT_SOURCE_DIR}/deploy/cmake/precompiled.hpp)
+  lockstep_precompiled(lockstep_precompiled_library HEADERS ${common} DEPS nlohmann_json::nlohmann_json)
+  lockstep_precompiled(lockstep_precompiled_asio_library HEADERS ${common} DEPS nlohmann_json::nlohmann_json lockstep_boost)
+endif()
 
 function(lockstep_library name)
   cmake_parse_arguments(arg "" "LEVEL" "SOURCES;HEADERS;DEPS;PCH" ${ARGN})
@@ -88,7 +119,12 @@ function(lockstep_library name)
     endif()
     target_link_libraries(${target} PUBLIC ${dep})
   endforeach()
-  lockstep_precompile(${target} ${arg_PCH})
+  if(LOCKSTEP_PRECOMPILE)
+    lockstep_asio(${target} asio)
+    target_precompile_headers(${target} REUSE_FROM lockstep_precompiled_${asio}library)
+  elseif(arg_PCH)
+    target_precompile_headers(${target} PRIVATE ${arg_PCH})
+  endif()
   lockstep_unity(${target})
 endfunction()
 

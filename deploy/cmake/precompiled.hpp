@@ -1,5 +1,6 @@
-// What most files of a target include, compiled once for it when LOCKSTEP_PRECOMPILE is on. No file
-// may rely on it: the build without it (tests/run's with GCC) shows who forgets an include.
+// What most files include, compiled once for all that links Asio and once for all that does not,
+// when LOCKSTEP_PRECOMPILE is on. No file may rely on it: the build without it (tests/run's with
+// GCC) shows who forgets an include.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,8 +19,4 @@
 
 #ifdef BOOST_ASIO_NO_DEPRECATED  // set by whoever links Asio
 #include "job/async/asio.hpp"
-#endif
-#ifdef LOCKSTEP_SOURCE_DIR  // set for test programs
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #endif
