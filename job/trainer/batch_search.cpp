@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,6 +118,9 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
         }
         loader.begin(std::move(indices));
         const Batch batch = loader.next();
+        if (batch.size == 0) {
+            throw std::runtime_error{loader.ended().message};
+        }
         Pass pass;
         pass.training = true;
         pass.batch_statistics = config.norm_mode == NormMode::train;

@@ -42,6 +42,8 @@ Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::p
                 return load_mnist(config);
             case TrainDataset::cifar10:
                 return load_cifar10(config);
+            case TrainDataset::images:
+                return load_images(config);
             case TrainDataset::text:
                 return load_text(config);
             case TrainDataset::pairs:
@@ -55,7 +57,7 @@ Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::p
     if (!data) {
         return fail(std::move(data).error().in(to_string(config.dataset)));
     }
-    if (config.resize > 0) {
+    if (config.resize > 0 && !data->train.input.files) {
         resize_images(data->train, config.resize);
         resize_images(data->test, config.resize);
     }

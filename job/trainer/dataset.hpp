@@ -1,9 +1,11 @@
-// The samples a training run uses, whole in memory, as two typed columns: what the model reads and
-// what it is to answer. Plain values; read-only after loading, so any thread may read.
+// The samples a training run uses, as two typed columns: what the model reads and what it is to
+// answer. Whole in memory, but for images that stay in their files. Plain values; read-only after
+// loading, so any thread may read.
 #pragma once
 
 #include "job/base/result.hpp"
 #include "job/model/spec/train_config.hpp"
+#include "job/trainer/image_files.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -16,10 +18,11 @@ namespace lockstep {
 
 // What the stored bytes of a column become in a batch.
 enum class ColumnType {
-    scaled,  // byte / 255 as a float
-    index,   // the byte as a 64-bit integer: a class, a token
-    answer,  // the same, but 0 becomes kNoAnswer
-    number,  // the bytes of a float are one
+    scaled,      // byte / 255 as a float
+    index,       // the byte as a 64-bit integer: a class, a token
+    wide_index,  // the same of two bytes, the lower one first
+    answer,      // as index, but 0 becomes kNoAnswer
+    number,      // the bytes of a float are one
 };
 
 // What a batch has of it: floats, or 64-bit integers.
@@ -44,6 +47,8 @@ struct Column {
     // Images that the loader resizes: height and width as they are stored; 0 = as in `shape`.
     std::int64_t stored_height = 0;
     std::int64_t stored_width = 0;
+    // Instead of `bytes`, scaled.
+    std::shared_ptr<const ImageFiles> files = nullptr;
 
     // Elements of one sample.
     std::size_t elements() const;
@@ -89,6 +94,7 @@ Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::p
 Result<Dataset> load_digits(const TrainConfig& config, const std::filesystem::path& cache);
 Result<Dataset> load_mnist(const TrainConfig& config);
 Result<Dataset> load_cifar10(const TrainConfig& config);
+Result<Dataset> load_images(const TrainConfig& config);
 Result<Dataset> load_text(const TrainConfig& config);
 Result<Dataset> load_pairs(const TrainConfig& config);
 Result<Dataset> load_table(const TrainConfig& config);

@@ -23,8 +23,13 @@ std::size_t element_bytes(ColumnType type) {
 }
 
 // Sample number `sample` of the column to place `place` of the batch.
-void convert(const Column& column, std::size_t sample, std::byte* batch, std::size_t place) {
+Status convert(const Column& column, std::size_t sample, std::uint64_t variation, std::byte* batch,
+               std::size_t place) {
     const std::size_t elements = column.elements();
+    if (column.files) {
+        return column.files->read(sample, variation,
+                                  reinterpret_cast<float*>(batch) + place * elements);
+    }
     const std::uint8_t* from = column.sample(sample);
     if (column.stored_height > 0) {
         kernels::resize(from, static_cast<std::size_t>(column.stored_height),
@@ -38,6 +43,11 @@ void convert(const Column& column, std::size_t sample, std::byte* batch, std::si
     } else if (column.type == ColumnType::number) {
         std::memcpy(reinterpret_cast<float*>(batch) + place * elements, from,
                     elements * sizeof(float));
+    } else if (column.type == ColumnType::wide_index) {
+        std::int64_t* to = reinterpret_cast<std::int64_t*>(batch) + place * elements;
+        for (std::size_t i = 0; i < elements; ++i) {
+            to[i] = from[2 * i] + 256 * from[2 * i + 1];
+        }
     } else {
         std::int64_t* to = reinterpret_cast<std::int64_t*>(batch) + place * elements;
         std::copy_n(from, elements, to);
@@ -45,12 +55,13 @@ void convert(const Column& column, std::size_t sample, std::byte* batch, std::si
             std::replace(to, to + elements, std::int64_t{0}, kNoAnswer);
         }
     }
+    return {};
 }
 
 }  // namespace
 
-Loader::Loader(const SampleSet& samples, std::int64_t batch_size, std::int32_t workers)
-    : samples_(samples), batch_size_(batch_size) {
+Loader::Loader(const SampleSet& samples, std::int64_t batch_size, std::int32_t workers, bool inputs)
+    : samples_(samples), batch_size_(batch_size), inputs_(inputs) {
     // One batch in use, one ready, and one in the hands of each worker.
     slots_.resize(static_cast<std::size_t>(slots(workers)));
     const Column* columns[] = {&samples.input, &samples.target};
@@ -79,11 +90,13 @@ Loader::~Loader() {
     changed_.notify_all();
 }
 
-void Loader::begin(std::vector<std::uint32_t> indices) {
+void Loader::begin(std::vector<std::uint32_t> indices, std::uint64_t variation) {
     std::unique_lock lock{mutex_};
     claimed_ = batches_;  // nothing more to take
     changed_.wait(lock, [this] { return busy_ == 0; });
     indices_ = std::move(indices);
+    variation_ = variation;
+    read_ = {};
     batches_ = (static_cast<std::int64_t>(indices_.size()) + batch_size_ - 1) / batch_size_;
     claimed_ = consumed_ = handed_ = 0;
     for (Slot& each : slots_) {
@@ -93,17 +106,26 @@ void Loader::begin(std::vector<std::uint32_t> indices) {
     changed_.notify_all();
 }
 
-void Loader::fill(std::int64_t number) {
+Status Loader::fill(std::int64_t number) {
     Slot& target = slot(number);
     const auto first = static_cast<std::size_t>(number * batch_size_);
     const std::size_t last =
         std::min(first + static_cast<std::size_t>(batch_size_), indices_.size());
     for (std::size_t i = first; i < last; ++i) {
         const std::size_t sample = indices_[i];
-        convert(samples_.input, sample, target.aligned[0], i - first);
-        convert(samples_.target, sample, target.aligned[1], i - first);
+        Status done;
+        if (inputs_) {
+            done = convert(samples_.input, sample, variation_, target.aligned[0], i - first);
+        }
+        if (done) {
+            done = convert(samples_.target, sample, variation_, target.aligned[1], i - first);
+        }
+        if (!done) {
+            return done;
+        }
     }
     target.size = static_cast<std::int64_t>(last - first);
+    return {};
 }
 
 void Loader::work() {
@@ -119,9 +141,12 @@ void Loader::work() {
         const std::int64_t number = claimed_++;
         ++busy_;
         lock.unlock();
-        fill(number);
+        Status filled = fill(number);
         lock.lock();
         --busy_;
+        if (!filled && read_) {
+            read_ = std::move(filled);
+        }
         slot(number).holds = number;
         changed_.notify_all();
     }
@@ -129,10 +154,13 @@ void Loader::work() {
 
 Batch Loader::next() {
     if (workers_.empty()) {
-        if (handed_ >= batches_) {
+        if (handed_ >= batches_ || !read_) {
             return {};
         }
-        fill(handed_);
+        read_ = fill(handed_);
+        if (!read_) {
+            return {};
+        }
         return batch_of(slot(handed_++));
     }
     std::unique_lock lock{mutex_};
@@ -142,9 +170,23 @@ Batch Loader::next() {
     }
     changed_.notify_all();
     Slot& ready = slot(handed_);
-    changed_.wait(lock, [&] { return ready.holds == handed_; });
+    // A failure counts at once, though batches before it may be there: the training is over anyway.
+    changed_.wait(lock, [&] { return ready.holds == handed_ || !read_; });
+    if (!read_) {
+        return {};
+    }
     ++handed_;
     return batch_of(ready);
+}
+
+Status Loader::status() const {
+    const std::lock_guard lock{mutex_};
+    return read_;
+}
+
+Error Loader::ended() const {
+    const std::lock_guard lock{mutex_};
+    return read_ ? Error{Errc::internal, "the loader ended before the epoch"} : read_.error();
 }
 
 }  // namespace lockstep

@@ -34,7 +34,10 @@ struct Batch {
 class Loader {
   public:
     // `workers` threads prepare batches; with 0 next() does it itself.
-    Loader(const SampleSet& samples, std::int64_t batch_size, std::int32_t workers);
+    // `inputs`: whether they are wanted. A pipeline's later stages compute the targets only, and to
+    // decode images for them would take as long as for the first.
+    Loader(const SampleSet& samples, std::int64_t batch_size, std::int32_t workers,
+           bool inputs = true);
     ~Loader();
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
@@ -44,10 +47,17 @@ class Loader {
 
     // Starts to serve these samples in this order; the last batch may be smaller. What is left of
     // the epoch before is dropped.
-    void begin(std::vector<std::uint32_t> indices);
+    // `variation`: of images that are cut at random, another one for each epoch.
+    void begin(std::vector<std::uint32_t> indices, std::uint64_t variation = 0);
     std::int64_t batches() const { return batches_; }
-    // The next batch, valid until the call after; size 0 when there are no more.
+    // The next batch, valid until the call after; size 0 when there are no more, or one could not
+    // be read.
     Batch next();
+    // Why there are no more: ok after the last one. A file that cannot be read is the error of
+    // ImageFiles::read(), and nothing comes after it until begin().
+    Status status() const;
+    // The same for who needs another batch: after the last one it is internal.
+    Error ended() const;
 
   private:
     struct Slot {
@@ -58,7 +68,7 @@ class Loader {
     };
 
     Batch batch_of(const Slot& slot) const;
-    void fill(std::int64_t number);
+    Status fill(std::int64_t number);
     void work();
     Slot& slot(std::int64_t number) {
         return slots_[static_cast<std::size_t>(number) % slots_.size()];
@@ -66,10 +76,13 @@ class Loader {
 
     const SampleSet& samples_;
     std::int64_t batch_size_;
+    bool inputs_;
     std::vector<std::uint32_t> indices_;
+    std::uint64_t variation_ = 0;
     std::int64_t batches_ = 0;
 
-    std::mutex mutex_;  // guards everything below but the contents of slots that are being filled
+    mutable std::mutex
+        mutex_;  // guards everything below but the contents of slots that are being filled
     std::condition_variable changed_;
     std::vector<Slot> slots_;
     std::int64_t claimed_ = 0;   // batches that a worker took or has finished
@@ -77,7 +90,14 @@ class Loader {
     std::int64_t handed_ = 0;    // batches handed out
     std::int32_t busy_ = 0;      // workers that are filling a slot
     bool stop_ = false;
+    Status read_;                        // the first failure
     std::vector<std::jthread> workers_;  // last: they use everything above
 };
+
+// Threads for a pass over the test set, which mostly is in memory and takes microseconds a batch;
+// to decode images takes longer than to evaluate them.
+inline std::int32_t evaluation_workers(const SampleSet& test) {
+    return test.input.files ? 2 : 0;
+}
 
 }  // namespace lockstep

@@ -118,7 +118,9 @@ Status TrainingRun::run_epoch() {
     const std::int64_t per_step = std::int64_t{batch_size_} * config_.accumulate;
     std::int64_t left = sampler_.per_rank(consumed_);
     std::int64_t batch = (sampler_.per_rank() - left) / per_step;
-    loader_->begin(sampler_.indices(epoch_, consumed_));
+    loader_->begin(sampler_.indices(epoch_, consumed_),
+                   Random::combine(static_cast<std::uint64_t>(config_.seed),
+                                   static_cast<std::uint64_t>(epoch_)));
     epoch_loss_ = 0.0;
     epoch_steps_ = 0;
     last_end_ = Clock::now();

@@ -219,7 +219,8 @@ Status TrainingRun::prepare() {
             }
         }
     }
-    loader_ = std::make_unique<Loader>(data_.train, batch_size_, config_.loader_workers);
+    loader_ = std::make_unique<Loader>(data_.train, batch_size_, config_.loader_workers,
+                                       strategy_->layers().first == 0);
     base_rate_ = config_.learning_rate;
     if (config_.scale_learning_rate) {
         base_rate_ *= static_cast<double>(shard.count) * batch_size_ / config_.batch_size;

@@ -81,7 +81,7 @@ Status GradientPass::run(Model& model, Loader& loader, StepResult& result, doubl
         const auto start = StepClock::now();
         const Batch batch = loader.next();
         if (batch.size == 0) {
-            return fail(Errc::internal, "the loader ended before the epoch");
+            return fail(loader.ended());
         }
         const auto ready = StepClock::now();
         seen += batch.size;
@@ -137,12 +137,15 @@ Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss
          i += static_cast<std::uint32_t>(group.size())) {
         mine.push_back(i);
     }
-    Loader loader{test, kEvaluationBatch, 0};
+    Loader loader{test, kEvaluationBatch, evaluation_workers(test)};
     loader.begin(std::move(mine));
     Evaluation out;
     for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
         count_answers(model.forward(to_device(tensor_of(batch.input, batch.size), device), Pass{}),
                       to_device(tensor_of(batch.target, batch.size), device), loss, out);
+    }
+    if (Status read = loader.status(); !read) {
+        return fail(std::move(read).error());
     }
     if (const Status summed = sum_evaluations(out, group); !summed) {
         return fail(summed.error());

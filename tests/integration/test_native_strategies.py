@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 import harness
+import test_native_images
 
 README = harness.SOURCE / "job" / "trainer" / "README.md"
 BUILT = (harness.BIN / "lockstep-train").exists()
@@ -36,6 +37,7 @@ def make_files(folder):
         (cifar / f"{name}.bin").write_bytes(b"".join(
             bytes([chance.randrange(10)]) + chance.randbytes(3 * 32 * 32) for _ in range(8)))
     make_mnist(folder)
+    test_native_images.write_images(folder / "imagenet", each=6)
     make_pairs(folder)
     (folder / "housing.data").write_text("".join(
         " ".join(f"{chance.uniform(0, 50):.4f}" for _ in range(14)) + "\n" for _ in range(200)))
@@ -66,10 +68,13 @@ def shortened(train):
         return {**out, **FEW_DIGITS}
     if train["dataset"].get("resize", 0) > 0:
         out["dataset"] = {**train["dataset"], "resize": 64}
+    if train["dataset"]["name"] == "images":
+        out["dataset"] = {**train["dataset"], "resize": 32}
     return out
 
 
 @unittest.skipUnless(BUILT, "SKIPPED: lockstep-train is not built here")
+@unittest.skipUnless(test_native_images.Image, "SKIPPED: Pillow (python3-pil) is not installed here")
 class NativeStrategies(harness.TestCase):
     def files(self):
         """A folder with all that the rows name; the weights are what a run of one step leaves."""

@@ -38,6 +38,12 @@ constexpr std::array kDatasetChoices{
     TrainChoice{"cifar10", true,
                 "32×32 colour images: the five data_batch files and test_batch.bin in path",
                 "CIFAR-10, binary version"},
+    TrainChoice{
+        "images", true,
+        "JPEG and PNG files, path/train/CLASS/… and path/val/CLASS/…, decoded by "
+        "loader_workers as they are needed; resize (224) is the side of what is cut out, at "
+        "random while it trains unless augment is false",
+        "ImageNet as PyTorch's example has it, torchvision.datasets.ImageFolder"},
     TrainChoice{"text", true,
                 "the bytes of the file path, in samples of context bytes; the last tenth is the "
                 "test set",

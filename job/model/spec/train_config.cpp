@@ -19,17 +19,19 @@ constexpr std::array<std::string_view, 2> kNormModes{"train", "eval"};
 constexpr std::int64_t kEpochsMax = 1'000'000;
 constexpr std::int64_t kStepsMax = 1'000'000'000'000;
 constexpr std::int64_t kAccumulateMax = 65'536;  // bounded only against a slip of the keyboard
-constexpr std::int64_t kWorkersMax = 16;         // a batch takes 20 µs to prepare; more only wait
+constexpr std::int64_t kWorkersMax = 64;         // of image files a core decodes some 200 a second
 constexpr std::int64_t kSamplesMax = 1'000'000;  // 784 MB on disk and in memory
 // What dataset.path has to name, by TrainDataset.
-constexpr std::array<const char*, 6> kDatasetPaths{"no path",
+constexpr std::array<const char*, 7> kDatasetPaths{"no path",
                                                    "the folder that holds its four IDX files",
                                                    "the folder that holds its six binary files",
+                                                   "the folder that holds train and val",
                                                    "the file that is to be read",
                                                    "the file of its lines, source TAB target",
                                                    "the file of its rows"};
 constexpr std::int64_t kContextMax = 4'096;  // attention looks at its square
 constexpr std::int64_t kStagesMax = 22;      // the most layers that a model here has
+constexpr std::int32_t kImageSide = 224;     // of ImageNet's networks
 constexpr std::int64_t kResizeMax = 1'024;   // 12 MB a sample, in colour
 constexpr double kMobileDropout = 0.2;       // torchvision's
 constexpr double kRateMin = 1e-12;
@@ -124,7 +126,13 @@ void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>
         refuse_without_effect(
             data, "resize", kind_of(config.dataset) == kind_of(TrainDataset::digits),
             "dataset " + std::string{to_string(config.dataset)} + ", which has no images");
+        data.boolean("augment", config.augment);
+        refuse_without_effect(data, "augment", config.dataset == TrainDataset::images,
+                              "dataset " + std::string{to_string(config.dataset)});
         data.finish();
+    }
+    if (config.dataset == TrainDataset::images && config.resize == 0) {
+        config.resize = kImageSide;
     }
     if (config.dataset != TrainDataset::digits && config.dataset_path.empty()) {
         errors.push_back({in.pointer("dataset") + "/path",
@@ -302,6 +310,9 @@ Json to_json(const TrainConfig& config) {
         out["context"] = config.context;
     } else if (config.dataset != TrainDataset::table) {
         out["dataset"]["resize"] = config.resize;
+        if (config.dataset == TrainDataset::images) {
+            out["dataset"]["augment"] = config.augment;
+        }
     }
     if (generated) {
         out["train_samples"] = config.train_samples;

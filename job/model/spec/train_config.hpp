@@ -15,7 +15,7 @@ namespace lockstep {
 
 // The order of the rows in train_choices.cpp.
 enum class TrainModel { mnist_convnet, mlp, alexnet_split, mobilenet_v2, seq2seq, gpt, linear };
-enum class TrainDataset { digits, mnist, cifar10, text, pairs, table };
+enum class TrainDataset { digits, mnist, cifar10, images, text, pairs, table };
 // Of answers that are classes; of those that are numbers.
 enum class TrainLoss { cross_entropy, mse, huber };
 enum class TrainStrategy {
@@ -45,7 +45,9 @@ struct TrainConfig {
     // Folder of the files, or the file (text, pairs, table). digits: where to keep the generated
     // files; empty = a cache folder beside the checkpoints. Required by all others.
     std::string dataset_path;
-    std::int32_t resize = 0;    // images: height and width they are brought to; 0 = as they are
+    // Of data sets of images: height and width they are brought to; 0 = as they are. images: 224.
+    std::int32_t resize = 0;
+    bool augment = true;        // images only: those for training are cut and mirrored at random
     std::int32_t context = 64;  // text: bytes of a sample; pairs: at most so many of each text
     std::int32_t train_samples = 30'000;        // digits only
     std::int32_t test_samples = 2'000;          // digits only

@@ -166,7 +166,7 @@ class DeviceParallel final : public Strategy {
             const auto start = Clock::now();
             const DeviceBatch batch = feed_.next(loader);
             if (batch.size == 0) {
-                return fail(Errc::internal, "the loader ended before the epoch");
+                return fail(loader.ended());
             }
             const auto ready = Clock::now();
             result.data_wait_seconds += std::chrono::duration<double>(ready - start).count();

@@ -174,7 +174,7 @@ Status Pipeline::step(Loader& loader, StepResult& result) {
         const auto start = Clock::now();
         const Batch batch = loader.next();
         if (batch.size == 0) {
-            return fail(Errc::internal, "the loader ended before the epoch");
+            return fail(loader.ended());
         }
         const auto ready = Clock::now();
         seen += batch.size;
@@ -302,7 +302,7 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
          i += static_cast<std::uint32_t>(place_.chains)) {
         mine.push_back(i);
     }
-    Loader loader{test, kPipelineEvaluation, 0};
+    Loader loader{test, kPipelineEvaluation, evaluation_workers(test), first()};
     loader.begin(std::move(mine));
     Evaluation out;
     for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
@@ -322,6 +322,9 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
         } else if (const Status sent = send_on(y); !sent) {
             return fail(sent.error());
         }
+    }
+    if (Status read = loader.status(); !read) {
+        return fail(std::move(read).error());
     }
     if (const Status summed = sum_evaluations(out, all_); !summed) {
         return fail(summed.error());

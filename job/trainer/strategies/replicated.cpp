@@ -135,7 +135,7 @@ class Replicated final : public Strategy {
             const auto before = Clock::now();
             const Batch batch = loader.next();
             if (batch.size == 0) {
-                return fail(Errc::internal, "the loader ended before the epoch");
+                return fail(loader.ended());
             }
             result.data_wait_seconds += seconds_since(before);
             seen += batch.size;

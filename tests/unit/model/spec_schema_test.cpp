@@ -66,6 +66,8 @@ Json schema_base(const std::string& path) {
         {"framework", R"({"name":"a","command":["true"]})"},
         {"name", R"({"framework":"command","command":["true"]})"},
         {"command", R"({"name":"a","framework":"command"})"},
+        {"train.dataset.augment",
+         R"({"name":"a","framework":"native","train":{"dataset":{"name":"images","path":"p"}}})"},
         {"train.momentum", R"({"name":"a","framework":"native","train":{"optimizer":"sgd"}})"},
         {"train.update", R"({"name":"a","framework":"native","resources":{"ranks_per_node":2},
             "roles":[{"name":"ps","count":1},{"name":"worker","count":1}],

@@ -78,6 +78,7 @@ TEST(TrainConfig, WhatIsWrittenReadsBackAsTheSame) {
          R"({"model":"linear","dataset":{"name":"table","path":"t"}})",
          R"({"model":"mlp","dataset":{"name":"table","path":"t"},"loss":"huber"})",
          R"({"model":"mobilenet_v2","dataset":{"name":"cifar10","path":"p","resize":224},"weights":"w","export":"none"})",
+         R"({"model":"mobilenet_v2","dataset":{"name":"images","path":"p","augment":false},"loader_workers":64})",
          R"({"model":"mobilenet_v2","norm_mode":"eval","dropout":0.5})",
          R"({"optimizer":"lamb","weight_decay":0.1,"schedule":"linear","warmup_steps":9})",
          R"({"norm_mode":"eval","dropout":0,"train_samples":10,"test_samples":5})"}) {
@@ -189,6 +190,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{
             R"({"dataset":{"name":"cifar10"}})",
             {"/train/dataset/path", "cifar10 needs the folder that holds its six binary files"}},
+        Refusal{R"({"dataset":{"name":"images"}})",
+                {"/train/dataset/path", "images needs the folder that holds train and val"}},
+        Refusal{R"({"dataset":{"name":"cifar10","path":"p","augment":false}})",
+                {"/train/dataset/augment", "has no effect with dataset cifar10"}},
         Refusal{R"({"dataset":{"name":"mnist"}})",
                 {"/train/dataset/path", "mnist needs the folder that holds its four IDX files"}},
         Refusal{R"({"model":"gpt","dataset":{"name":"text","path":"t","resize":9}})",

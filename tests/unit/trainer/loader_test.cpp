@@ -47,6 +47,16 @@ TEST_P(LoaderWith, BatchesComeInOrderWithTheLastOneSmaller) {
     }
 }
 
+TEST_P(LoaderWith, InputsAreLeftOutWhereNobodyWantsThem) {
+    SampleSet set = images(8);
+    set.input.files = std::make_shared<ImageFiles>("/nowhere", 2, false);  // reading one would fail
+    Loader loader{set, 4, GetParam(), /*inputs=*/false};
+    loader.begin({3, 5, 1, 7});
+    const Batch batch = loader.next();
+    ASSERT_EQ(batch.size, 4) << loader.ended().message;
+    EXPECT_EQ(batch.target.indices()[1], 5);
+}
+
 TEST_P(LoaderWith, AnEpochMayEndEarly) {
     const SampleSet set = images(200);
     Loader loader{set, 8, GetParam()};

@@ -1,0 +1,91 @@
+"""A data set of image files, written by Pillow, trained by the native trainer as a job: ImageNet's layout and its surprises."""
+
+import pathlib
+import random
+import re
+import tempfile
+import unittest
+
+import harness
+
+try:
+    from PIL import Image
+except ImportError:
+    Image = None
+BUILT = (harness.BIN / "lockstep-train").exists()
+COLOURS = {"blue": (20, 40, 220), "green": (30, 200, 40), "red": (220, 30, 30)}
+
+
+def write_images(folder, each=24):
+    """Three classes that their colour tells, of any size and of the formats that ImageNet has."""
+    chance = random.Random(5)
+    for part, count in (("train", each), ("val", each // 3)):
+        for name, colour in COLOURS.items():
+            (folder / part / name).mkdir(parents=True)
+            for i in range(count):
+                size = (chance.randrange(40, 200), chance.randrange(40, 200))
+                image = Image.new("RGB", size, tuple(min(255, max(0, c + chance.randrange(-20, 20))) for c in colour))
+                stem = folder / part / name / f"{name}_{i}"
+                if i % 8 == 0:
+                    image.save(f"{stem}.png")
+                elif i % 8 == 1:
+                    image.convert("CMYK").save(f"{stem}.JPEG", quality=90)
+                elif i % 8 == 2:
+                    image.save(f"{stem}.JPEG", format="PNG")  # ImageNet's n02105855_2933 is one
+                else:
+                    image.save(f"{stem}.JPEG", quality=90, progressive=i % 8 == 3)
+
+
+@unittest.skipUnless(BUILT, "SKIPPED: lockstep-train is not built here")
+@unittest.skipUnless(Image, "SKIPPED: Pillow (python3-pil) is not installed here")
+class NativeImages(harness.TestCase):
+    def setUp(self):
+        super().setUp()
+        temporary = tempfile.TemporaryDirectory(prefix="lockstep-images-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        write_images(self.folder / "images")
+
+    def submit(self, **train):
+        return self.daemon.submit({
+            "name": "images", "framework": "native", "working_directory": str(self.folder),
+            "resources": {"ranks_per_node": 2},
+            "train": {"model": "mnist_convnet", "dataset": {"name": "images", "path": "images", "resize": 32},
+                      "batch_size": 8, "epochs": 6, "learning_rate": 0.003, **train}})
+
+    def test_two_ranks_learn_what_the_folders_say(self):
+        job = self.submit()
+        self.assertEqual(self.daemon.wait_state(job["id"], harness.FINAL, 120)["state"], "succeeded")
+        losses = self.daemon.series(job["id"])
+        self.assertEqual(sorted(losses), [0, 1])
+        log = self.daemon.rank_log(job["id"], 0)
+        self.assertGreater(float(re.findall(r"accuracy ([0-9.]+)", log)[-1]), 0.9, log[-2000:])
+
+    def test_a_file_that_breaks_off_is_the_jobs_cause(self):
+        broken = self.folder / "images" / "train" / "green" / "green_5.JPEG"
+        broken.write_bytes(broken.read_bytes()[:-100])
+        job = self.submit()
+        done = self.daemon.wait_state(job["id"], harness.FINAL, 120)
+        self.assertEqual(done["state"], "failed", done)
+        self.assertIn("green_5.JPEG: JPEG: truncated", str(done["cause"]), done)
+
+    def test_other_classes_to_test_with_are_refused_by_every_rank(self):
+        (self.folder / "images" / "val" / "red").rename(self.folder / "images" / "val" / "rot")
+        job = self.submit()
+        done = self.daemon.wait_state(job["id"], harness.FINAL, 120)
+        self.assertEqual(done["state"], "failed", done)
+        self.assertIn("train and val have different classes", str(done["cause"]), done)
+
+    def test_what_has_no_effect_is_refused(self):
+        status, answer = self.daemon.api("POST", "/v1/jobs", {
+            "name": "no", "framework": "native", "train": {"dataset": {"name": "digits", "augment": False}}})
+        self.assertEqual(status, 400, answer)
+        self.assertEqual([e["pointer"] for e in answer["errors"]], ["/train/dataset/augment"], answer)
+        status, answer = self.daemon.api("POST", "/v1/jobs", {
+            "name": "no", "framework": "native", "train": {"dataset": {"name": "images"}}})
+        self.assertEqual(status, 400, answer)
+        self.assertIn("the folder that holds train and val", str(answer), answer)
+
+
+if __name__ == "__main__":
+    harness.main()
