@@ -78,9 +78,7 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
 
 Result<wire::AttemptFile> read_attempt_file(const std::filesystem::path& directory) {
     const auto text = read_file(directory / wire::kAttemptFileName, kAttemptFileBytes);
-    if (!text) {
-        return fail(text.error());
-    }
+    LOCKSTEP_TRY(text);
     return wire::decode_attempt_file(*text);
 }
 

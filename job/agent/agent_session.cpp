@@ -91,17 +91,13 @@ std::chrono::milliseconds Session::next_delay() {
 // One connection from the dial to its end; always returns an error.
 Task<Status> Session::connect_once() {
     const auto text = read_file(attempt_file_, kWelcomeFileBytes);
-    if (!text) {
-        co_return fail(text.error());
-    }
+    LOCKSTEP_CO_TRY(text);
     const auto file = wire::decode_attempt_file(*text);
     if (!file) {
         co_return fail(file.error().in(attempt_file_.string()));
     }
     auto endpoint = parse_endpoint(file->url);
-    if (!endpoint) {
-        co_return fail(endpoint.error());
-    }
+    LOCKSTEP_CO_TRY(endpoint);
     endpoint->fingerprint = file->fingerprint;
     endpoint->unix_path = file->socket;
     Status status = co_await client_.connect(*endpoint, "/v1/agent", file->ticket, timing_.connect);
@@ -147,9 +143,7 @@ Task<Status> Session::greet() {
         co_return sent;
     }
     const auto answer = co_await client_.read();
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto message = wire::decode_daemon(answer->bytes);
     if (!message) {
         co_return fail(message.error().in("instead of WELCOME"));

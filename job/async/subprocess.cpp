@@ -228,9 +228,7 @@ Task<Result<ProcessResult>> ProcessRunner::run(ProcessCommand command) {
     auto child = start(command, input.get(), output_end.get(), error_end.get());
     output_end.reset();
     error_end.reset();
-    if (!child) {
-        co_return fail(child.error());
-    }
+    LOCKSTEP_CO_TRY(child);
     const pid_t pid = child->pid;
     *group = pid;
     groups_.insert(pid);

@@ -388,9 +388,7 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
         out = std::make_unique<GlooCommunicator>(std::move(context), std::move(device),
                                                  options.operation_timeout, options.shared_memory);
     });
-    if (!made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(made);
     return out;
 }
 

@@ -109,9 +109,7 @@ LocalScheduler::~LocalScheduler() = default;
 
 Result<Admission> LocalScheduler::admit(const JobSpec& spec) const {
     auto warnings = ledger_.admit(spec.resources);
-    if (!warnings) {
-        return fail(warnings.error());
-    }
+    LOCKSTEP_TRY(warnings);
     if (spec.launch == Launch::task) {
         return fail(field_errors(
             {{"/launch",

@@ -51,9 +51,7 @@ class Expander {
                 ++position_;
             }
             started_ = true;
-            if (Status item = this->item(); !item) {
-                return fail(std::move(item).error());
-            }
+            LOCKSTEP_TRY(this->item());
         }
         return std::move(names_);
     }

@@ -56,9 +56,7 @@ bool is_token_text(std::string_view token) {
 Result<json_fields::Meta> frame_of(const json_parts::Parts& parts,
                                    std::vector<std::string>& errors) {
     const auto frame = parse_json(parts.frame);
-    if (!frame) {
-        return fail(frame.error());
-    }
+    LOCKSTEP_TRY(frame);
     errors = json_fields::messages(member(*frame, "errors"));
     return json_fields::meta_of(*frame);
 }
@@ -256,9 +254,7 @@ SubmitReply submit_reply(const ClientResponse& response, std::string_view user) 
 
 Result<PingAnswer> parse_ping_answer(const ClientResponse& response, std::string_view user) {
     const auto document = document_of("ping", response, user);
-    if (!document) {
-        return fail(document.error());
-    }
+    LOCKSTEP_TRY(document);
     PingAnswer out;
     out.meta = json_fields::meta_of(*document);
     const Json* pings = member(*document, "pings");
@@ -280,9 +276,7 @@ Result<PingAnswer> parse_ping_answer(const ClientResponse& response, std::string
 
 Result<JobDetail> parse_job_detail(const ClientResponse& response, std::string_view user) {
     const auto records = elements_of("jobs", response, user);
-    if (!records) {
-        return fail(records.error());
-    }
+    LOCKSTEP_TRY(records);
     if (records->empty()) {
         return fail(Errc::not_found, "Slurm knows no such job");
     }

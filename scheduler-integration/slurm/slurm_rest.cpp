@@ -93,9 +93,7 @@ Task<RestAnswer> SlurmRest::ask(Query query, int parser) {
 Task<Result<ClientResponse>> SlurmRest::get(std::string route, std::string_view label,
                                             std::chrono::milliseconds timeout) {
     const auto parser = co_await find_parser();
-    if (!parser) {
-        co_return fail(parser.error());
-    }
+    LOCKSTEP_CO_TRY(parser);
     Query query;
     query.route = std::move(route);
     query.label = label;
@@ -158,18 +156,12 @@ Task<std::string> SlurmRest::accounting(int parser) {
 
 Task<Result<SlurmFacts>> SlurmRest::probe() {
     const auto parser = co_await find_parser(true);
-    if (!parser) {
-        co_return fail(parser.error());
-    }
+    LOCKSTEP_CO_TRY(parser);
     std::string route = "ping";
     const auto answer = co_await get(std::move(route), "ping", options_.probe_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto ping = rest::parse_ping_answer(*answer, options_.user);
-    if (!ping) {
-        co_return fail(ping.error());
-    }
+    LOCKSTEP_CO_TRY(ping);
     SlurmFacts facts;
     const auto version = parse_slurm_version(ping->meta.slurm_release);
     if (!version) {
@@ -188,13 +180,9 @@ Task<Result<SlurmFacts>> SlurmRest::probe() {
     }
     route = "partitions";
     const auto listed = co_await get(std::move(route), "partitions", options_.probe_timeout);
-    if (!listed) {
-        co_return fail(listed.error());
-    }
+    LOCKSTEP_CO_TRY(listed);
     auto partitions = rest::parse_partitions(*listed, options_.user);
-    if (!partitions) {
-        co_return fail(partitions.error());
-    }
+    LOCKSTEP_CO_TRY(partitions);
     facts.partitions = std::move(*partitions);
     if (facts.default_partition() == nullptr) {
         for (SlurmPartition& one : facts.partitions) {
@@ -266,16 +254,12 @@ Task<SubmitReply> SlurmRest::submit(std::string path) {
 Task<Result<JobTable>> SlurmRest::jobs() {
     std::string route = "jobs";
     const auto answer = co_await get(std::move(route), "jobs", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     if (answer->status != 200) {
         co_return fail(rest::query_failure("jobs", *answer, options_.user));
     }
     auto parsed = parse_slurm_jobs_json(answer->body);
-    if (!parsed) {
-        co_return fail(std::move(parsed.error()));
-    }
+    LOCKSTEP_CO_TRY(parsed);
     JobTable table;
     table.malformed = parsed->malformed;
     for (SlurmJob& job : parsed->jobs) {
@@ -288,9 +272,7 @@ Task<Result<JobTable>> SlurmRest::jobs() {
 
 Task<Result<JobTable>> SlurmRest::history(std::string job_name, std::int64_t since) {
     const auto parser = co_await find_parser();
-    if (!parser) {
-        co_return fail(parser.error());
-    }
+    LOCKSTEP_CO_TRY(parser);
     Query query;
     query.family = "slurmdb";
     query.route = "jobs?skip_steps=true&job_name=" + percent(job_name);
@@ -309,15 +291,11 @@ Task<Result<JobTable>> SlurmRest::history(std::string job_name, std::int64_t sin
 
 Task<Status> SlurmRest::cancel(std::int64_t id, std::string name) {
     const auto parser = co_await find_parser();
-    if (!parser) {
-        co_return fail(parser.error());
-    }
+    LOCKSTEP_CO_TRY(parser);
     const std::string route = "job/" + std::to_string(id);
     std::string target = route;
     const auto answer = co_await get(std::move(target), "job", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto detail = rest::parse_job_detail(*answer, options_.user);
     if (!detail) {
         const bool gone = detail.error().code == Errc::not_found;
@@ -347,13 +325,9 @@ Task<Status> SlurmRest::cancel(std::int64_t id, std::string name) {
 Task<Result<SlurmJobDetail>> SlurmRest::detail(std::int64_t id, std::string name) {
     std::string route = "job/" + std::to_string(id);
     const auto answer = co_await get(std::move(route), "job", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto detail = rest::parse_job_detail(*answer, options_.user);
-    if (!detail) {
-        co_return fail(detail.error());
-    }
+    LOCKSTEP_CO_TRY(detail);
     if (detail->job.name != name) {
         co_return fail(Errc::not_found, "the number is another job's");
     }
@@ -364,13 +338,9 @@ Task<Result<SlurmJobDetail>> SlurmRest::detail(std::int64_t id, std::string name
 Task<Status> SlurmRest::ping() {
     std::string route = "ping";
     const auto answer = co_await get(std::move(route), "ping", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto ping = rest::parse_ping_answer(*answer, options_.user);
-    if (!ping) {
-        co_return fail(ping.error());
-    }
+    LOCKSTEP_CO_TRY(ping);
     const bool up = std::any_of(ping->controllers.begin(), ping->controllers.end(),
                                 [](const ControllerPing& one) { return one.up; });
     if (!up) {
@@ -382,9 +352,7 @@ Task<Status> SlurmRest::ping() {
 Task<Result<NodeTable>> SlurmRest::nodes() {
     std::string route = "nodes";
     const auto answer = co_await get(std::move(route), "nodes", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     co_return rest::parse_nodes(*answer, options_.user);
 }
 

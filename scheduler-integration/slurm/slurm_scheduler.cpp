@@ -223,9 +223,7 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
 
 Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
     auto made = slurm::make_batch_script(request, site(request.slurm));
-    if (!made) {
-        co_return fail(made.error());
-    }
+    LOCKSTEP_CO_TRY(made);
     if (!backend_->writes_scripts()) {
         co_return Status{};
     }

@@ -40,9 +40,7 @@ Result<std::unique_ptr<SlurmSigners>> SlurmSigners::begin(std::shared_ptr<ExecCl
     ExecOrder order;
     order.what = exec::What::about;
     const auto reply = client->call(order, kShort);
-    if (!reply) {
-        return fail(reply.error());
-    }
+    LOCKSTEP_TRY(reply);
     if (reply->status != exec::Status::done) {
         return fail(exec_error(*reply));
     }
@@ -117,9 +115,7 @@ Result<SlurmSigners::Kept> SlurmSigners::kept(const std::string& user,
     }
     const auto text = read_plain_file(folder_ / user / (name + ".json"), kKeptBytes);
     const auto json = text ? parse_json(*text) : fail(text.error());
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     return Kept{text_of(*json, "credential"), text_of(*json, "statement")};
 }
 
@@ -129,9 +125,7 @@ Result<std::string> SlurmSigners::document(const std::string& user, const std::s
     }
     const auto text = read_plain_file(folder_ / user / (name + ".json"), kKeptBytes);
     const auto json = text ? parse_json(*text) : fail(text.error());
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     return text_of(*json, "document");
 }
 
@@ -189,9 +183,7 @@ Result<UniqueFd> SlurmSigners::open(const std::filesystem::path& path) const {
         return fail(Errc::denied, path.string() + ": no file of an attempt");
     }
     const auto signature = any_of(parts[0]);
-    if (!signature) {
-        return fail(signature.error());
-    }
+    LOCKSTEP_TRY(signature);
     ExecOrder order;
     order.verb = exec::Verb::open_log;
     order.job = parts[1];
@@ -202,9 +194,7 @@ Result<UniqueFd> SlurmSigners::open(const std::filesystem::path& path) const {
     order.credential = signature->credential;
     order.statement = signature->statement;
     auto reply = client_->call(order, kShort);
-    if (!reply) {
-        return fail(reply.error());
-    }
+    LOCKSTEP_TRY(reply);
     if (reply->status == exec::Status::failed) {
         return fail(Errc::not_found, path.string() + ": " + printable(reply->message));
     }

@@ -86,9 +86,7 @@ Result<SlurmTokens::Kept> SlurmTokens::check(const std::string& user, std::strin
         return fail(Errc::invalid, printable(user) + " cannot be a user of Slurm here");
     }
     auto claims = read_slurm_token(text);
-    if (!claims) {
-        return fail(claims.error());
-    }
+    LOCKSTEP_TRY(claims);
     if (!claims->user.empty() && claims->user != user) {
         return fail(Errc::invalid,
                     "this token is of " + printable(claims->user) + ", not of " + user);
@@ -116,9 +114,7 @@ void SlurmTokens::load() {
 
 Status SlurmTokens::put(const std::string& user, const std::string& credential) {
     auto kept = check(user, credential);
-    if (!kept) {
-        return fail(kept.error());
-    }
+    LOCKSTEP_TRY(kept);
     if (const Status made = make_private_directories(folder_); !made) {
         return made;
     }

@@ -155,6 +155,7 @@ class Lints(unittest.TestCase):
                 ("if (a) {\n    } else if (!co_await ready(b)) {\n    }", "in a condition"),
                 ("while (a && co_await ready()) {\n    }", "in a condition"),
                 ("switch (co_await kind()) {\n    }", "in a condition"),
+                ("LOCKSTEP_CO_TRY(co_await f(b));", "in a condition"),
                 ("co_return a ? co_await f(b) : c;", "in a choice"),
                 ("if (const int x = 1; x == co_await f()) {\n    }", "in a condition"),
                 ("co_return co_await f(std::vector<std::string>{a});", "std::vector<std::string>{")):

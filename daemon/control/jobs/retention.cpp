@@ -256,9 +256,7 @@ Task<Result<fs::path>> Retention::snapshot_to_remove(const std::string& name) {
         return db.snapshot_used(name);
     };
     const auto used = co_await context_.store.read<bool>(read);
-    if (!used) {
-        co_return fail(used.error());
-    }
+    LOCKSTEP_CO_TRY(used);
     co_return *used || in_use_(name) ? fs::path{} : all / name;
 }
 
@@ -266,9 +264,7 @@ Task<Status> Retention::clear_one(const RemovalRow& removal) {
     for (;;) {
         JobId one = removal.job;
         const auto gone = co_await context_.store.remove_history(std::move(one), kChunksAtOnce);
-        if (!gone) {
-            co_return fail(gone.error());
-        }
+        LOCKSTEP_CO_TRY(gone);
         if (gone->chunks < static_cast<std::int64_t>(kChunksAtOnce)) {
             break;
         }
@@ -285,9 +281,7 @@ Task<Status> Retention::clear_one(const RemovalRow& removal) {
         co_return done;
     }
     const auto snapshot = co_await snapshot_to_remove(removal.snapshot);
-    if (!snapshot) {
-        co_return fail(snapshot.error());
-    }
+    LOCKSTEP_CO_TRY(snapshot);
     if (!snapshot->empty()) {
         const std::function<Status()> folder = [path = *snapshot] { return remove_folder(path); };
         auto also = remove_on_thread(folder);

@@ -36,9 +36,7 @@ Json item_json(const telemetry::SeriesQuery& asked, const telemetry::GpuDirector
 
 Result<std::set<std::string>> metrics_of(const GpuView& view) {
     const auto stored = view.source.metrics();
-    if (!stored) {
-        return fail(stored.error());
-    }
+    LOCKSTEP_TRY(stored);
     std::set<std::string> all{stored->begin(), stored->end()};
     all.insert(view.metrics.begin(), view.metrics.end());
     return all;
@@ -48,9 +46,7 @@ Result<std::set<std::string>> metrics_of(const GpuView& view) {
 Result<std::string> finish_answer(Json answer, bool empty, const GpuView& view) {
     if (empty) {
         const auto names = metrics_of(view);
-        if (!names) {
-            return fail(names.error());
-        }
+        LOCKSTEP_TRY(names);
         answer["metrics"] = *names;
     }
     return dump_json(answer);
@@ -80,9 +76,7 @@ Result<std::string> series_answer(const SeriesQuery& query, const GpuView& view)
     ask.columns = query.points;
     ask.every_generation = query.by_time;
     const auto found = telemetry::fold_series(view.source, ask, view.tail);
-    if (!found) {
-        return fail(found.error());
-    }
+    LOCKSTEP_TRY(found);
     const telemetry::SeriesQuery asked = asked_of(query);
     Json answer = head_json(query);
     bool empty = true;
@@ -106,9 +100,7 @@ Result<std::string> bands_answer(const SeriesQuery& query, const GpuView& view) 
     ask.low_is_worse = query.low_is_worse.value_or(telemetry::gpu_low_is_worse(query.metric));
     ask.every_generation = query.by_time;
     const auto found = telemetry::fold_bands(view.source, ask, view.tail);
-    if (!found) {
-        return fail(found.error());
-    }
+    LOCKSTEP_TRY(found);
     const telemetry::SeriesQuery asked = asked_of(query);
     Json answer = head_json(query);
     answer["gpus"] = view.ids.size();
@@ -141,13 +133,9 @@ GpuChoice choice_of(const EntityQuery& query, std::vector<std::int32_t> ranks) {
 Task<Result<std::string>> SeriesQueries::gpus(Caller caller, std::string id, std::size_t offset,
                                               std::size_t limit) {
     const auto job = co_await registry_.load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     const auto turn = co_await history_.turn(caller.user);
-    if (!turn) {
-        co_return fail(turn.error());
-    }
+    LOCKSTEP_CO_TRY(turn);
     if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
@@ -155,9 +143,7 @@ Task<Result<std::string>> SeriesQueries::gpus(Caller caller, std::string id, std
     none.most = 0;
     AnswerGpus answer = [offset, limit](const GpuView& view) -> Result<std::string> {
         const auto names = metrics_of(view);
-        if (!names) {
-            return fail(names.error());
-        }
+        LOCKSTEP_TRY(names);
         Json out{{"total", view.gpus.size()}, {"metrics", *names}, {"items", Json::array()}};
         const std::size_t end = std::min(view.gpus.size(), offset + limit);
         for (std::size_t i = offset; i < end; ++i) {
@@ -219,9 +205,7 @@ Task<Result<std::string>> SeriesQueries::gpu_samples(std::string id, telemetry::
         telemetry::SampleAsk of_gpus = ask;
         of_gpus.entities = view.ids;
         const auto page = telemetry::read_samples(view.source, of_gpus, view.tail, view.newest);
-        if (!page) {
-            return fail(page.error());
-        }
+        LOCKSTEP_TRY(page);
         return telemetry::to_json_text(of_gpus, *page, [&view](std::uint32_t gpu) {
             const std::string members = dump_json(gpu_json(view.gpus, gpu));
             return members.substr(1, members.size() - 2);  // without the braces

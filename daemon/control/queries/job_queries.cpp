@@ -45,9 +45,7 @@ Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
         return db.jobs(rows);
     };
     const auto found = co_await context_.store.read<std::vector<JobRow>>(read);
-    if (!found) {
-        co_return fail(found.error());
-    }
+    LOCKSTEP_CO_TRY(found);
     const std::size_t count = std::min(found->size(), query.limit);
     std::vector<std::shared_ptr<const std::string>> alive;  // newer than what the store holds
     std::vector<std::string_view> items;
@@ -76,9 +74,7 @@ Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
 
 Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
     const auto loaded = co_await registry_.load(caller, id);
-    if (!loaded) {
-        co_return fail(loaded.error());
-    }
+    LOCKSTEP_CO_TRY(loaded);
     const std::string_view file = context_.scheduler.batch_file();
     if (file.empty()) {
         co_return fail(Errc::not_found,
@@ -103,9 +99,7 @@ Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
 Task<Result<std::string>> JobQueries::spec(Caller caller, std::string id) {
     // Of a job that is over only what was submitted: it may have a hundred thousand events.
     const auto job = co_await registry_.load(caller, id, 1);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     Json spec = to_json((*job)->spec);
     if (caller.user == (*job)->user) {
         // As it would be sent: $$ is a dollar sign.
@@ -121,18 +115,14 @@ Task<Result<std::string>> JobQueries::spec(Caller caller, std::string id) {
 
 Task<Result<std::string>> JobQueries::events(Caller caller, std::string id, EventsQuery query) {
     const auto seen = co_await registry_.show(caller, id);
-    if (!seen) {
-        co_return fail(seen.error());
-    }
+    LOCKSTEP_CO_TRY(seen);
     const JobId key{id};
     const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
         return query.newest_first ? db.events_before(key, query.before, query.limit + 1)
                                   : db.events_of(key, query.after, query.limit + 1);
     };
     const auto found = co_await context_.store.read<std::vector<Event>>(read);
-    if (!found) {
-        co_return fail(found.error());
-    }
+    LOCKSTEP_CO_TRY(found);
     const std::size_t count = std::min(found->size(), query.limit);
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < count; ++i) {
@@ -144,9 +134,7 @@ Task<Result<std::string>> JobQueries::events(Caller caller, std::string id, Even
 
 Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std::int32_t rank) {
     const auto loaded = co_await registry_.load(caller, id);
-    if (!loaded) {
-        co_return fail(loaded.error());
-    }
+    LOCKSTEP_CO_TRY(loaded);
     const Job& job = **loaded;
     if (rank < 0 || rank >= job.spec.world_size()) {
         co_return fail(Errc::not_found, "no rank " + std::to_string(rank) + ": the job has 0-" +
@@ -178,16 +166,12 @@ Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std:
 
 Task<Result<DiskPlace>> JobQueries::disk(Caller caller, std::string id) {
     const auto shown = co_await registry_.show(caller, id);
-    if (!shown) {
-        co_return fail(shown.error());
-    }
+    LOCKSTEP_CO_TRY(shown);
     const std::function<Result<std::int64_t>(Database&)> read = [job = JobId{id}](Database& db) {
         return db.history_bytes(job);
     };
     const auto history = co_await context_.store.read<std::int64_t>(read);
-    if (!history) {
-        co_return fail(history.error());
-    }
+    LOCKSTEP_CO_TRY(history);
     DiskPlace out;
     out.directory = (context_.settings.runs_dir / id).string();
     out.history_bytes = *history;

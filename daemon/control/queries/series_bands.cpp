@@ -27,9 +27,7 @@ Task<Result<std::string>> SeriesQueries::bands(std::shared_ptr<const Job> job, S
     std::sort(ask.entities.begin(), ask.entities.end());
     telemetry::BandsAsk copy = ask;
     const auto found = co_await history_.bands(job->id.value, std::move(copy));
-    if (!found) {
-        co_return fail(found.error());
-    }
+    LOCKSTEP_CO_TRY(found);
     telemetry::SeriesQuery asked;
     asked.metric = ask.metric;
     asked.x = ask.x;
@@ -56,9 +54,7 @@ Task<Result<std::string>> SeriesQueries::bands(std::shared_ptr<const Job> job, S
     if (found->bands.x.empty() && found->worst.empty()) {
         // What was asked for by a name that nobody used is answered with the names that were.
         const auto names = co_await history_.metrics(job->id.value);
-        if (!names) {
-            co_return fail(names.error());
-        }
+        LOCKSTEP_CO_TRY(names);
         answer["metrics"] = parse_json(*names).value_or(Json::array());
     }
     co_return dump_json(answer);

@@ -132,9 +132,7 @@ Result<RemoteLabels> parse_series(std::string_view series) {
 
 Status RemoteMessage::add(std::string_view series, double value, UnixMillis time) {
     auto labels = parse_series(series);
-    if (!labels) {
-        return fail(std::move(labels.error()));
-    }
+    LOCKSTEP_TRY(labels);
     labels->insert(labels->end(), common_.begin(), common_.end());
     std::sort(labels->begin(), labels->end());  // receivers refuse any other order
     one_.clear();

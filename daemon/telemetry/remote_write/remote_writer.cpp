@@ -140,9 +140,7 @@ Result<RemoteWriteSettings> parse_remote_write(std::string_view url) {
         server += url.starts_with("https://") ? ":443" : ":80";
     }
     auto endpoint = parse_endpoint(server);
-    if (!endpoint) {
-        return fail(std::move(endpoint.error()));
-    }
+    LOCKSTEP_TRY(endpoint);
     out.endpoint = std::move(*endpoint);
     return out;
 }
@@ -274,9 +272,7 @@ class RemoteWriter::Worker {
                            {"Content-Encoding", "snappy"},
                            {"X-Prometheus-Remote-Write-Version", "0.1.0"}};
         auto who = authorization(settings_);
-        if (!who) {
-            co_return fail(std::move(who.error()));
-        }
+        LOCKSTEP_CO_TRY(who);
         if (!who->empty()) {
             request.headers.emplace_back("Authorization", std::move(*who));
         }

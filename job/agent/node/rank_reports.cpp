@@ -64,9 +64,7 @@ Status RankReports::listen(std::int32_t local_rank, const std::string& path) {
         on_large_message(here_.ranks[index], connection, size, head);
     };
     auto socket = ReportSocket::listen(tasks_, path, std::move(handlers));
-    if (!socket) {
-        return fail(socket.error());
-    }
+    LOCKSTEP_TRY(socket);
     here_.ranks[index].socket = std::move(*socket);
     return {};
 }

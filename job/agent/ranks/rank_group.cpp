@@ -117,9 +117,7 @@ Result<RankGroup::RankPointer> RankGroup::start_one(RankPlan plan) {
             std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
     }
     auto spawned = spawn_rank(plan.process);
-    if (!spawned) {
-        return fail(spawned.error());
-    }
+    LOCKSTEP_TRY(spawned);
     (*rank)->pid = spawned->pid;
     (*rank)->output.assign(read_end.release());
     (*rank)->process.assign(spawned->pidfd.release());

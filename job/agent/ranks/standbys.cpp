@@ -243,9 +243,7 @@ Result<Standbys::OnePointer> Standbys::spawn(const Place& place) {
     }
     request.environment["LOCKSTEP_STANDBY"] = names;
     auto spawned = spawn_rank(request);
-    if (!spawned) {
-        return fail(spawned.error());
-    }
+    LOCKSTEP_TRY(spawned);
     one->pid = spawned->pid;
     one->process.assign(spawned->pidfd.release());
     one->control.assign(own.release());

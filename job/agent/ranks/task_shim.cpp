@@ -85,9 +85,7 @@ Result<std::string> wait_frame(int socket) {
     task_wire::Reader reader;
     for (;;) {
         auto whole = reader.next();
-        if (!whole) {
-            return fail(whole.error());
-        }
+        LOCKSTEP_TRY(whole);
         if (*whole) {
             return std::move(**whole);
         }
@@ -95,9 +93,7 @@ Result<std::string> wait_frame(int socket) {
         ::poll(&readable, 1, -1);
         UniqueFd none;
         const auto bytes = task_wire::receive(socket, none);
-        if (!bytes) {
-            return fail(bytes.error());
-        }
+        LOCKSTEP_TRY(bytes);
         reader.feed(*bytes);
     }
 }

@@ -2,6 +2,7 @@
 
 #include "job/async/sleep.hpp"
 #include "job/base/log.hpp"
+#include "job/base/result.hpp"
 
 #include <gtest/gtest.h>
 
@@ -49,6 +50,29 @@ TEST(TaskGroup, JoinWaitsForEveryTask) {
 Task<void> throws() {
     co_await net::post(net::use_awaitable);
     throw std::runtime_error{"a defect"};
+}
+
+Task<Result<int>> passes_on(const Result<int>& result) {
+    co_await net::post(net::use_awaitable);
+    LOCKSTEP_CO_TRY(result);
+    co_return *result + 1;
+}
+
+TEST(ResultTry, PassesAnErrorOnFromACoroutine) {
+    net::io_context io;
+    const Result<int> good = 1;
+    const Result<int> bad = fail(Errc::denied, "no");
+    Result<int> of_good;
+    Result<int> of_bad;
+    const auto take = [](Result<int>& into) {
+        return [&into](const std::exception_ptr&, Result<int> result) { into = std::move(result); };
+    };
+    net::co_spawn(io, passes_on(good), take(of_good));
+    net::co_spawn(io, passes_on(bad), take(of_bad));
+    io.run();
+    EXPECT_EQ(*of_good, 2);
+    ASSERT_FALSE(of_bad);
+    EXPECT_EQ(of_bad.error().code, Errc::denied);
 }
 
 TEST(TaskGroupDeathTest, AnExceptionEndsTheProgram) {
