@@ -111,7 +111,7 @@ void declare_kv(CLI::App& app, Arguments& arguments) {
     KeyCommand& key = arguments.key;
     const auto verb = [&](const char* name, const char* help) {
         auto* sub = kv->add_subcommand(name, help);
-        sub->callback([&key, name] { key.op = name; });
+        sub->callback([&key, name] { key.op = wire::kv_op_of(name); });
         sub->footer(kKeyHelp);
         return sub;
     };
