@@ -52,6 +52,7 @@ Status guarded(std::string_view what, Function&& function) {
         return fail(what.empty() ? failed.error() : failed.error().in(what));
     } catch (const std::exception& failed) {
         Error error{Errc::unavailable, failed.what()};
+        // Gloo's words (0.0~git20220518): its IoException is thrown for a timeout, too.
         if (error.message.find("imed out") != std::string::npos) {
             error.code = Errc::timed_out;
         }

@@ -6,6 +6,7 @@
 #include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_blame.hpp"
 #include "scheduler-integration/slurm/slurm_copies.hpp"
+#include "scheduler-integration/slurm/slurm_errors.hpp"
 #include "scheduler-integration/slurm/slurm_reason.hpp"
 
 #include <algorithm>

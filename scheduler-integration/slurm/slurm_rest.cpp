@@ -315,11 +315,9 @@ Task<Status> SlurmRest::cancel(std::int64_t id, std::string name) {
         co_return fail(ended.response.error());
     }
     const auto document = rest::document_of("cancel", *ended.response, options_.user);
-    if (document || document.error().code == Errc::not_found ||
-        document.error().message.find("already completed") != std::string::npos) {
-        co_return Status{};
-    }
-    co_return fail(document.error());
+    const bool over = !document && (document.error().code == Errc::not_found ||
+                                    document.error().code == Errc::conflict);
+    co_return document || over ? Status{} : fail(document.error());
 }
 
 Task<Result<SlurmJobDetail>> SlurmRest::detail(std::int64_t id, std::string name) {

@@ -57,9 +57,6 @@ struct SubmitReply {
     bool ended_badly = false;  // sbatch ended by itself with a status other than 0
 };
 
-// The field of the spec that a refusal is about, as a pointer; "" if it does not say.
-std::string_view field_of_refusal(std::string_view text);
-
 // `sbatch --parsable`: the last line of stdout that is `id`, `id;cluster` or `id,cluster`, whatever
 // a site's wrapper prints around it. A status other than 0 is `rejected` only for messages that
 // Slurm prints on a definite refusal, `denied` for others of sbatch's own ("sbatch: error: …"), and

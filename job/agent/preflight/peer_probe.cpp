@@ -83,7 +83,8 @@ struct PeerProbe::Round {
         }
         std::vector<ProbeResult> results;
         for (const Try& one : tries) {
-            results.push_back({-1, one.peer.slot, one.address, one.error.value_or("no answer")});
+            results.push_back(
+                {-1, one.peer.slot, one.address, one.error.value_or(std::string{kProbeNoAnswer})});
         }
         const Done told = std::exchange(done, nullptr);
         end();
@@ -183,14 +184,16 @@ Task<std::string> PeerProbe::Shared::ask(std::shared_ptr<Round> round, std::size
     const tcp::endpoint where{address, static_cast<std::uint16_t>(one.peer.port)};
     co_await socket->async_connect(where, into(ec));
     if (ec) {
-        co_return ec == net::error::operation_aborted ? "no answer" : ec.message();
+        co_return ec == net::error::operation_aborted ? std::string{kProbeNoAnswer}
+        : ec == net::error::timed_out                 ? std::string{kProbeTimedOut}
+                                                      : ec.message();
     }
     const std::string nonce = random_secret().substr(0, kNonce);
     const std::string asked = std::string{kAsk} + nonce + "\n";
     const bool sent = co_await write_line(socket, asked);
     const std::string line = co_await read_line(socket);
     if (!sent || line.empty()) {
-        co_return "no answer";
+        co_return std::string{kProbeNoAnswer};
     }
     if (line != std::string{kTell} + answer_to(secret, nonce, one.peer.slot) + "\n") {
         co_return "another program or another node answers there";
