@@ -1,6 +1,7 @@
 #include "scheduler-integration/local/agent_process.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/start_limits.hpp"
 
 #include <fcntl.h>
@@ -22,7 +23,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kClaimBytes = 64U << 10U;
 constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES=";
 
 std::vector<std::string> agent_environment(const AgentCommand& command) {
@@ -135,7 +135,7 @@ ClaimState read_claim(const std::filesystem::path& attempt_directory, std::int32
     if (!fd) {
         return state;
     }
-    if (const auto text = read_file(path, kClaimBytes)) {
+    if (const auto text = read_file(path, limits::kAttemptFileBytes)) {
         if (auto claim = wire::decode_claim_file(*text)) {
             state.claim = std::move(*claim);
         }

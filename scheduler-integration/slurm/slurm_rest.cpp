@@ -1,6 +1,7 @@
 #include "scheduler-integration/slurm/slurm_rest.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/rest_job.hpp"
 #include "scheduler-integration/slurm/slurm_json.hpp"
@@ -10,7 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kScriptBytes = 4U << 20U;  // SchedulerParameters max_script_size's default
 // A job that does not exist: queried to see whether accounting answers.
 constexpr std::string_view kNobodysJob = "lockstep-asks-whether-accounting-answers";
 
@@ -202,7 +202,7 @@ Task<Result<SlurmFacts>> SlurmRest::probe() {
 
 Task<SubmitReply> SlurmRest::submit(std::string path) {
     // The folder may be the job's user's: a link must not lead to a file of ours.
-    const auto script = read_plain_file(path, kScriptBytes);
+    const auto script = read_plain_file(path, limits::kScriptBytes);
     if (!script) {
         co_return not_submitted(script.error().message);
     }

@@ -1,6 +1,7 @@
 // size: parsers for the output of squeue, sacct and sbatch
 #include "scheduler-integration/slurm/slurm_text.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/slurm_errors.hpp"
 #include "scheduler-integration/slurm/text_rows.hpp"
@@ -165,7 +166,8 @@ std::optional<IdLine> id_line(std::string_view line) {
 
 bool is_slurm_job_name(std::string_view text) {
     const auto last = text.rfind("-a");
-    if (text.size() > kSlurmNameBytes || last == std::string_view::npos || last < kUlidLength + 2) {
+    if (text.size() > limits::kSlurmNameBytes || last == std::string_view::npos ||
+        last < kUlidLength + 2) {
         return false;
     }
     const std::string_view attempt = text.substr(last + 2);

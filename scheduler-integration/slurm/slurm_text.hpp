@@ -30,8 +30,7 @@ struct ProgramOutput {
 };
 
 // Whether the text has the form of the Slurm names we give: `<name>-<ulid>-a<attempt>` in lower
-// case, ^[a-z0-9._-]+-[0-9a-hjkmnp-tv-z]{26}-a[0-9]+$, at most kSlurmNameBytes.
-inline constexpr std::size_t kSlurmNameBytes = 200;
+// case, ^[a-z0-9._-]+-[0-9a-hjkmnp-tv-z]{26}-a[0-9]+$, at most limits::kSlurmNameBytes.
 bool is_slurm_job_name(std::string_view text);
 // The part of such a name that no other attempt has: `<ulid>-a<attempt>`; "" of any other text.
 std::string attempt_part(const std::string& name);

@@ -75,6 +75,12 @@ class Lints(unittest.TestCase):
         self.refused("caps", name, "struct A {\n    static constexpr int kJobsOfUser = 5;\n};\n", "a.hpp:2: kJobsOfUser belongs in")
         self.refused("caps", "daemon/http/base/ws_frames.hpp", "\n", "has no kControlBytes any more")
         self.passed("caps", name, "inline constexpr std::size_t kColours = 5;\n")
+        for folder in ("job/agent/ranks/", "daemon/control/jobs/", "scheduler-integration/slurm/", "scheduler-integration/local/"):
+            self.refused("caps", folder + "a.cpp", "constexpr std::size_t kNameBytes = 5;\n", "a.cpp:1: kNameBytes belongs in")
+            self.refused("caps", folder + "a.cpp", "constexpr auto kAnswer = 5s;\n", "kAnswer belongs in")
+            self.refused("caps", folder + "a.hpp", "inline constexpr std::chrono::seconds kAnswer{5};\n", "kAnswer belongs in")
+            self.passed("caps", folder + "a.cpp", "constexpr std::size_t kNameBytes = limits::kTextBytes;\nconstexpr int kColours = 5;\n")
+        self.refused("caps", "job/agent/keeper.cpp", "constexpr std::size_t kProcessStatBytes = 5;\n", "has no kEndLook any more")
 
     def test_machine(self):
         folder = "daemon/control/machine/"

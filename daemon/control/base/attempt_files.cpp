@@ -13,8 +13,6 @@
 
 namespace lockstep {
 namespace {
-constexpr std::size_t kAttemptFileBytes = 64U << 10U;
-constexpr std::size_t kReasonBytes = 1024;
 
 // Whose agents run as another user reads it through the folder's access control list, which the
 // mode's group bits bound.
@@ -80,7 +78,7 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
     wire::AttemptFile file;
     file.shared = !runs_as.empty();
     const auto path = directory / wire::kAttemptFileName;
-    if (const auto old = read_plain_file(path, kAttemptFileBytes)) {
+    if (const auto old = read_plain_file(path, limits::kAttemptFileBytes)) {
         if (auto known = wire::decode_attempt_file(*old)) {
             file.ticket = known->ticket;
         }
@@ -100,7 +98,7 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
 
 Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener) {
     const auto path = directory / wire::kAttemptFileName;
-    const auto text = read_plain_file(path, kAttemptFileBytes);
+    const auto text = read_plain_file(path, limits::kAttemptFileBytes);
     LOCKSTEP_TRY(text);
     auto file = wire::decode_attempt_file(*text);
     LOCKSTEP_TRY(file);
@@ -158,13 +156,13 @@ std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& direct
                                              std::int32_t node_rank,
                                              const std::string& incarnation) {
     const auto text =
-        read_plain_file(directory / wire::gave_up_file_name(node_rank), kAttemptFileBytes);
+        read_plain_file(directory / wire::gave_up_file_name(node_rank), limits::kAttemptFileBytes);
     auto file = text ? wire::decode_gave_up_file(*text) : fail(text.error());
     if (!file || (!incarnation.empty() && file->incarnation != incarnation)) {
         return std::nullopt;
     }
     file->node = printable(std::string_view{file->node}.substr(0, limits::kTextBytes));
-    file->reason = printable(std::string_view{file->reason}.substr(0, kReasonBytes));
+    file->reason = printable(std::string_view{file->reason}.substr(0, limits::kGaveUpBytes));
     return std::move(*file);
 }
 

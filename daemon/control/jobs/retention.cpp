@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <limits>
@@ -20,13 +21,10 @@ constexpr std::size_t kChunksAtOnce = 64;  // a transaction of some megabytes
 constexpr std::size_t kJobsAtOnce = 32;    // of age, before what is left of them is removed
 constexpr std::size_t kClearedAtOnce = 4;
 constexpr std::size_t kMeasuredAtOnce = 256;
-constexpr std::int64_t kFilesOfJob = 1'000'000;  // that are counted
 constexpr auto kMeasuring = std::chrono::minutes{5};
 constexpr unsigned kLooksOfDay = 24;
 // What ended less than this ago stays, however much it takes: somebody may not have seen it yet.
 constexpr std::int64_t kFreshDays = 1;
-constexpr UnixMillis kRemembered =
-    90LL * 86'400'000;  // what the scheduler still holds is known by it
 
 }  // namespace
 
@@ -72,7 +70,8 @@ Task<void> Retention::tend() {
 
 Task<void> Retention::remove_old() {
     const auto now = context_.clock.wall();
-    if (const Status done = co_await context_.store.forget_removals(now - kRemembered); !done) {
+    if (const Status done = co_await context_.store.forget_removals(now - limits::kRemovalsKept);
+        !done) {
         log::warn("cannot forget old removals", {{"what", done.error().message}});
     }
     if (context_.settings.keep_days <= 0) {
@@ -122,7 +121,7 @@ Task<Result<std::int64_t>> Retention::size_of(const JobId& job) {
     const std::string id = job.value;
     const auto until = std::chrono::steady_clock::now() + kMeasuring;
     const std::function<DiskUse()> measure = [folder = context_.settings.runs_dir / id, until] {
-        return disk_use(folder, kFilesOfJob, until);
+        return disk_use(folder, limits::kFilesOfJob, until);
     };
     const auto use = co_await files_.run<DiskUse>(measure, until);
     if (!use) {

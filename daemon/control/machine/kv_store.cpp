@@ -51,8 +51,8 @@ std::vector<KvStore::Answer> KvStore::request(std::int32_t node_rank,
     const Status good = check(request);
     if (good && (request.op == wire::KvOp::wait || request.op == wire::KvOp::barrier)) {
         Waiter waiter;
-        waiter.deadline = now + std::chrono::milliseconds{
-                                    std::clamp<std::int64_t>(request.timeout_ms, 0, 86'400'000)};
+        waiter.deadline = now + std::chrono::milliseconds{std::clamp<std::int64_t>(
+                                    request.timeout_ms, 0, limits::kKeyWaitMs)};
         if (request.op == wire::KvOp::wait) {
             waiter.keys = request.keys;
             waiter.left = request.keys.size();

@@ -7,6 +7,7 @@
 #include "daemon/control/base/query_error.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/spec/notify.hpp"
 #include "job/model/spec/spec_environment.hpp"
@@ -14,11 +15,7 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {
-
-constexpr std::size_t kScriptBytes = 4U << 20U;  // no scheduler takes a larger one
-
-}  // namespace
+namespace {}  // namespace
 
 Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
     RowQuery rows;
@@ -81,12 +78,13 @@ Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
                        std::string{context_.scheduler.title()} + " uses no batch script");
     }
     const Attempt* attempt = (*loaded)->attempt();
-    const std::function<Result<std::string>()> read =
-        [file, directory = attempt == nullptr ? std::string{} : attempt->directory] {
-            return directory.empty()
-                       ? Result<std::string>{fail(Errc::not_found, "no attempt")}
-                       : read_plain_file(std::filesystem::path{directory} / file, kScriptBytes);
-        };
+    const std::function<Result<std::string>()> read = [file, directory = attempt == nullptr
+                                                                             ? std::string{}
+                                                                             : attempt->directory] {
+        return directory.empty()
+                   ? Result<std::string>{fail(Errc::not_found, "no attempt")}
+                   : read_plain_file(std::filesystem::path{directory} / file, limits::kScriptBytes);
+    };
     auto text = co_await on_thread<Result<std::string>>(context_.files, read);
     if (text || text.error().code != Errc::not_found) {
         co_return text;

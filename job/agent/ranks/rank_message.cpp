@@ -12,7 +12,6 @@ namespace {
 
 using Bad = tl::unexpected<BadRankMessage>;
 
-constexpr std::int64_t kMaxTimeout = 24LL * 3600 * 1000;
 constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 
 // A number, or the words for the ones JSON cannot write.
@@ -225,7 +224,7 @@ void read_key_fields(ObjectReader& in, RankKeyRequest& out) {
     if (op == wire::KvOp::add) {
         in.integer("delta", out.request.delta, std::numeric_limits<std::int64_t>::min(), kInt64Max);
     }
-    in.integer("timeout_ms", out.request.timeout_ms, 0, kMaxTimeout);
+    in.integer("timeout_ms", out.request.timeout_ms, 0, limits::kKeyWaitMs);
 }
 
 tl::expected<RankMessage, BadRankMessage> parse_key(const Json& json, wire::KvOp op) {
