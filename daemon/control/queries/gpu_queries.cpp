@@ -1,18 +1,16 @@
 // What the API shows of a job's GPUs over time. Answers are made on the reading thread.
 #include "daemon/control/base/query_error.hpp"
+#include "daemon/control/queries/series_answers.hpp"
 #include "daemon/control/queries/series_queries.hpp"
 #include "daemon/telemetry/series/bands.hpp"
 #include "daemon/telemetry/series/series_query.hpp"
 #include "job/base/limits.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 namespace lockstep {
 namespace {
-
-constexpr double kEverywhere = std::numeric_limits<double>::infinity();
 
 Json gpu_json(const telemetry::GpuDirectory& gpus, std::uint32_t id) {
     return Json{{"id", id},
@@ -68,11 +66,8 @@ telemetry::SeriesQuery asked_of(const SeriesQuery& query) {
 
 Result<std::string> series_answer(const SeriesQuery& query, const GpuView& view) {
     telemetry::HistoryAsk ask;
-    ask.metric = query.metric;
+    take_range(query, ask);
     ask.entities = view.ids;
-    ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
-    ask.from = query.from.value_or(-kEverywhere);
-    ask.to = query.to.value_or(kEverywhere);
     ask.columns = query.points;
     ask.every_generation = query.by_time;
     const auto found = telemetry::fold_series(view.source, ask, view.tail);
@@ -88,36 +83,17 @@ Result<std::string> series_answer(const SeriesQuery& query, const GpuView& view)
 }
 
 Result<std::string> bands_answer(const SeriesQuery& query, const GpuView& view) {
-    telemetry::BandsAsk ask;
-    ask.metric = query.metric;
+    telemetry::BandsAsk ask = bands_ask(query, telemetry::gpu_low_is_worse(query.metric));
     ask.entities = view.ids;
-    ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
-    ask.from = query.from.value_or(-kEverywhere);
-    ask.to = query.to.value_or(kEverywhere);
-    ask.columns = query.points;
-    ask.stats = query.stats;
-    ask.worst = query.worst;
-    ask.low_is_worse = query.low_is_worse.value_or(telemetry::gpu_low_is_worse(query.metric));
     ask.every_generation = query.by_time;
     const auto found = telemetry::fold_bands(view.source, ask, view.tail);
     LOCKSTEP_TRY(found);
     const telemetry::SeriesQuery asked = asked_of(query);
     Json answer = head_json(query);
     answer["gpus"] = view.ids.size();
-    if (!ask.stats.empty()) {
-        answer["bands"] = telemetry::bands_json(ask, found->bands);
-    }
-    if (ask.worst > 0) {
-        answer["worst"] = Json::array();
-        for (const telemetry::WorstRank& one : found->worst) {
-            Json item = item_json(asked, view.gpus, one.history);
-            if (one.score) {
-                item["score"] = *one.score;
-            }
-            answer["worst"].push_back(std::move(item));
-        }
-        answer["worse"] = ask.low_is_worse ? "low" : "high";
-    }
+    put_bands(answer, ask, *found, [&](const telemetry::RankHistory& history) {
+        return item_json(asked, view.gpus, history);
+    });
     return finish_answer(std::move(answer), found->bands.x.empty() && found->worst.empty(), view);
 }
 
@@ -174,17 +150,14 @@ Task<Result<std::string>> SeriesQueries::gpu_heatmap(std::string id, HeatmapQuer
     GpuChoice choice = choice_of(query, query.ranks);
     std::string metric = query.metric;
     AnswerGpus answer = [query = std::move(query)](const GpuView& view) -> Result<std::string> {
-        telemetry::HeatmapAsk ask;
-        ask.metric = query.metric;
-        ask.entities = view.ids;
         if (view.ids.empty()) {
             return telemetry::empty_heatmap();
         }
-        ask.from = query.from.value_or(ask.from);
-        ask.to = query.to.value_or(ask.to);
+        telemetry::HeatmapAsk ask;
+        take_range(query, ask);
+        ask.entities = view.ids;
         ask.columns = query.columns;
         ask.rows = query.rows;
-        ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
         ask.every_generation = query.by_time;
         return telemetry::make_heatmap(view.source, ask, view.tail);
     };

@@ -3,6 +3,7 @@
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/actor/ranks_text.hpp"
 #include "daemon/control/base/query_error.hpp"
+#include "daemon/control/queries/series_answers.hpp"
 #include "daemon/telemetry/series/series_query.hpp"
 #include "job/base/limits.hpp"
 
@@ -10,8 +11,6 @@
 #include <numeric>
 
 namespace lockstep {
-namespace {}  // namespace
-
 Task<Result<std::string>> SeriesQueries::ranks(Caller caller, std::string id, RanksQuery query) {
     const auto job = co_await registry_.load(caller, id);
     LOCKSTEP_CO_TRY(job);
@@ -66,11 +65,8 @@ Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, S
         co_return co_await bands(std::move(of), std::move(query));
     }
     telemetry::SeriesQuery asked;
-    asked.metric = query.metric;
+    take_range(query, asked);
     asked.ranks = query.ranks;
-    asked.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
-    asked.from = query.from.value_or(asked.from);
-    asked.to = query.to.value_or(asked.to);
     asked.points = query.points;
     if (asked.ranks.empty()) {
         const auto world = static_cast<std::size_t>((*job)->spec.world_size());
@@ -119,7 +115,7 @@ Task<Result<std::string>> SeriesQueries::heatmap(Caller caller, std::string id,
     LOCKSTEP_CO_TRY(job);
     const std::int32_t last = (*job)->spec.world_size() - 1;
     telemetry::HeatmapAsk ask;
-    ask.metric = query.metric;
+    take_range(query, ask);
     ask.rank_high = static_cast<std::uint32_t>(last);
     if (!query.ranks.empty()) {
         const auto [low, high] = std::minmax_element(query.ranks.begin(), query.ranks.end());
@@ -129,11 +125,8 @@ Task<Result<std::string>> SeriesQueries::heatmap(Caller caller, std::string id,
         ask.rank_low = static_cast<std::uint32_t>(*low);
         ask.rank_high = static_cast<std::uint32_t>(*high);
     }
-    ask.from = query.from.value_or(ask.from);
-    ask.to = query.to.value_or(ask.to);
     ask.columns = query.columns;
     ask.rows = query.rows;
-    ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
     const auto turn = co_await history_.turn(caller.user);
     LOCKSTEP_CO_TRY(turn);
     if (const auto ready = co_await cache_.packed(**job); !ready) {
