@@ -47,6 +47,24 @@ TEST(TaskGroup, JoinWaitsForEveryTask) {
     EXPECT_EQ(group.size(), 0U);
 }
 
+Task<void> note(int& begun) {
+    ++begun;
+    co_return;
+}
+
+// Node::leave() counts on it: its input is taken before its deadline is read.
+TEST(TaskGroup, ACoroutineBeginsInATurnOfItsOwn) {
+    net::io_context io;
+    int begun = 0;
+    TaskGroup group{io};
+    net::post(io, [&] {  // on the thread that runs it, where a dispatch would be a call
+        group.spawn("noted", note(begun));
+        EXPECT_EQ(begun, 0);
+    });
+    io.run();
+    EXPECT_EQ(begun, 1);
+}
+
 Task<void> throws() {
     co_await net::post(net::use_awaitable);
     throw std::runtime_error{"a defect"};
