@@ -252,7 +252,7 @@ class Daemon {
         const std::chrono::milliseconds interval{
             static_cast<std::int64_t>(settings_.remote_write_interval * 1000)};
         while (!finishing_) {
-            remote_->push(control_->series_text(), clock_.wall());
+            remote_->push(control_->samples(), clock_.wall());
             co_await sleep_on(remote_timer_, interval);
         }
     }
@@ -324,7 +324,7 @@ class Daemon {
     Task<void> shut_down() {
         if (remote_) {
             remote_timer_.cancel();
-            remote_->push(control_->series_text(), clock_.wall());
+            remote_->push(control_->samples(), clock_.wall());
             remote_->stop(std::chrono::seconds{2});  // beside what follows
         }
         data_.forget_url();

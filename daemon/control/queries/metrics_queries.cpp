@@ -189,11 +189,11 @@ std::vector<ScrapeTarget> MetricsQueries::scrape_targets(const Caller& caller) c
     return out;
 }
 
-std::string MetricsQueries::series_text() const {
+telemetry::MetricSamples MetricsQueries::samples() const {
     Exposed all;
     expose_all(all);
-    std::string out;
-    telemetry::MetricText text{telemetry::TextFormat::prometheus, out};
+    telemetry::MetricSamples out;
+    telemetry::MetricText text{out};
     telemetry::write_jobs(text, all.view);
     return out;
 }
