@@ -41,9 +41,7 @@ class FileList {
     }
     Result<std::string> close() {
         out_.close();
-        if (Status good = written(); !good) {
-            return fail(good.error());
-        }
+        LOCKSTEP_TRY(written());
         return hash_.hex();
     }
 
@@ -121,9 +119,7 @@ Status copy_data(const BackupPlan& plan, const fs::path& to, FileList& list, Man
             }
         } else if (fs::is_regular_file(status)) {
             auto entry = copy_plain_file(plan.data / name, folder / name, stop);
-            if (!entry) {
-                return fail(entry.error());
-            }
+            LOCKSTEP_TRY(entry);
             entry->path = prefix + name;
             if (Status added = list.add(*entry, manifest); !added) {
                 return added;
@@ -266,9 +262,7 @@ Result<Manifest> make_backup(const BackupPlan& plan, UnixMillis now, const StopA
         return fail(Errc::invalid, plan.to.string() + " is in the runs directory, which is copied");
     }
     auto folder = StagedFolder::begin(plan.to);
-    if (!folder) {
-        return fail(folder.error());
-    }
+    LOCKSTEP_TRY(folder);
     const fs::path& to = folder->path();
     Manifest manifest;
     manifest.version = kVersion;
@@ -287,15 +281,11 @@ Result<Manifest> make_backup(const BackupPlan& plan, UnixMillis now, const StopA
     Status copied = copy_data(plan, to, list, manifest, stop);
     copied = copied ? copy_runs(plan, to, list, manifest, stop) : copied;
     auto listed = copied ? list.close() : fail(copied.error());
-    if (!listed) {
-        return fail(listed.error());
-    }
+    LOCKSTEP_TRY(listed);
     manifest.list_sha256 = std::move(*listed);
     auto facts = check_database(to / kDatabaseName);
     const auto database = facts ? hash_file(to / kDatabaseName, stop) : fail(facts.error());
-    if (!database) {
-        return fail(database.error());
-    }
+    LOCKSTEP_TRY(database);
     manifest.database = std::move(*facts);
     manifest.database_bytes = database->bytes;
     manifest.database_sha256 = database->sha256;
@@ -313,9 +303,7 @@ Result<Manifest> verify_backup(const fs::path& folder, const StopAsked& stop,
     Problems problems{problem};
     Status checked = check_store(folder, *manifest, stop, problems);
     checked = checked ? check_list(folder, *manifest, stop, problems) : checked;
-    if (!checked) {
-        return fail(checked.error());
-    }
+    LOCKSTEP_TRY(checked);
     if (problems.count() > 0) {
         return fail(Errc::corrupt, folder.string() + " is damaged: " +
                                        std::to_string(problems.count()) + " problems");

@@ -30,16 +30,12 @@ Result<std::vector<Event>> end_of(Job& job, Seq& seq, const std::string& why, Un
         event::AttemptEnded ended;
         ended.attempt = attempt->number;
         ended.cause = cause;
-        if (Status added = add(std::move(ended)); !added) {
-            return fail(added.error());
-        }
+        LOCKSTEP_TRY(add(std::move(ended)));
     }
     event::Finished finished;
     finished.state = JobState::failed;
     finished.cause = std::move(cause);
-    if (Status added = add(std::move(finished)); !added) {
-        return fail(added.error());
-    }
+    LOCKSTEP_TRY(add(std::move(finished)));
     return out;
 }
 
@@ -53,9 +49,7 @@ JobRow ended_row(const Job& job, UnixMillis now) {
 
 Result<Job> fold_job(Database& database, const JobId& id) {
     const auto events = database.events_of(id, 0, SIZE_MAX / 2);
-    if (!events) {
-        return fail(events.error());
-    }
+    LOCKSTEP_TRY(events);
     if (events->empty()) {
         return fail(Errc::corrupt, id.value + ": a job without events");
     }
@@ -80,30 +74,22 @@ Result<std::size_t> end_foreign_jobs(Database& database, const std::string& why,
                                      const std::function<bool(const Job&)>& which) {
     const auto ids = database.unfinished();
     auto seq = ids ? database.last_seq() : fail(ids.error());
-    if (!seq) {
-        return fail(seq.error());
-    }
+    LOCKSTEP_TRY(seq);
     std::size_t count = 0;
     for (const JobId& id : *ids) {
         auto job = fold_job(database, id);
-        if (!job) {
-            return fail(job.error());
-        }
+        LOCKSTEP_TRY(job);
         if (!which(*job)) {
             continue;
         }
         auto events = end_of(*job, *seq, why, now);
-        if (!events) {
-            return fail(events.error());
-        }
+        LOCKSTEP_TRY(events);
         Append append;
         append.events = std::move(*events);
         append.row = ended_row(*job, now);
         Status done = database.append(append);
         done = done ? database.add_foreign_job(id) : done;
-        if (!done) {
-            return fail(done.error());
-        }
+        LOCKSTEP_TRY(done);
         ++count;
     }
     return count;

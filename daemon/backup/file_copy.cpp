@@ -66,9 +66,7 @@ Result<FileEntry> read_through(int from, int to, const StopAsked& stop) {
         const std::string_view bytes{piece.data(), static_cast<std::size_t>(got)};
         hash.add(bytes);
         if (to >= 0) {
-            if (Status put = put_all(to, bytes); !put) {
-                return fail(put.error());
-            }
+            LOCKSTEP_TRY(put_all(to, bytes));
         }
         out.bytes += got;
     }
@@ -237,9 +235,7 @@ Result<FileEntry> copy_plain_file(const std::filesystem::path& from,
     }
     auto entry = read_through(source.get(), into.get(), stop);
     if (entry) {
-        if (Status kept = keep_time(into.get(), entry->modified); !kept) {
-            return fail(kept.error());
-        }
+        LOCKSTEP_TRY(keep_time(into.get(), entry->modified));
     }
     return entry ? std::move(entry) : fail(entry.error().in(from.string()));
 }

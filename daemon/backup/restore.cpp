@@ -21,9 +21,7 @@ namespace fs = std::filesystem;
 // A file, or a link, of the backup; what is there stays.
 Result<bool> put_entry(const fs::path& from, const fs::path& to, const FileEntry& entry,
                        const StopAsked& stop) {
-    if (Status made = make_private_directories(to.parent_path()); !made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(make_private_directories(to.parent_path()));
     std::error_code ec;
     if (fs::exists(fs::symlink_status(to, ec))) {
         return false;
@@ -35,9 +33,7 @@ Result<bool> put_entry(const fs::path& from, const fs::path& to, const FileEntry
         return true;
     }
     const auto copied = copy_plain_file(from, to, stop);
-    if (!copied) {
-        return fail(copied.error());
-    }
+    LOCKSTEP_TRY(copied);
     if (copied->sha256 != entry.sha256) {
         return fail(Errc::corrupt, from.string() + ": its bytes have changed");
     }
@@ -63,9 +59,7 @@ Status put_files(const RestorePlan& plan, const fs::path& data, const fs::path& 
         const fs::path to = run ? runs / entry.path.substr(of_runs.size())
                                 : data / entry.path.substr(of_data.size());
         const auto put = put_entry(plan.from / entry.path, to, entry, stop);
-        if (!put) {
-            return fail(put.error());
-        }
+        LOCKSTEP_TRY(put);
         out.files += run && *put ? 1U : 0U;
         out.kept += *put ? 0U : 1U;
         return {};
@@ -75,9 +69,7 @@ Status put_files(const RestorePlan& plan, const fs::path& data, const fs::path& 
 // With the first one gone: what a scheduler had is looked for and followed.
 Status follow(Database& database, UnixMillis since, RestoreReport& out) {
     const auto ids = database.unfinished();
-    if (!ids) {
-        return fail(ids.error());
-    }
+    LOCKSTEP_TRY(ids);
     for (const JobId& id : *ids) {
         if (Status noted = database.follow_job(id, since); !noted) {
             return noted;
@@ -92,9 +84,7 @@ Status note_runs(Database& database, const std::string& before, const fs::path& 
         return {};
     }
     auto ids = database.unfinished();
-    if (!ids) {
-        return fail(ids.error());
-    }
+    LOCKSTEP_TRY(ids);
     std::erase_if(*ids, [&](const JobId& id) {
         std::error_code ec;
         return !fs::exists(fs::path{before} / id.value, ec);
@@ -107,9 +97,7 @@ Status make_it_ours(Database& database, const FileMark& file, const RestorePlan&
     const UnixMillis since = out.manifest.made_at;
     const std::string when = to_rfc3339(since).substr(0, 19) + "Z";
     const auto known = database.identity();
-    if (!known) {
-        return fail(known.error());
-    }
+    LOCKSTEP_TRY(known);
     StoreIdentity identity = known->value_or(StoreIdentity{});
     if (Status free = check_runs(runs, {identity.store, ""}); !free && !plan.take_over) {
         return fail(free.error().code, free.error().message + ": name another --runs-dir");
@@ -151,42 +139,28 @@ Status make_it_ours(Database& database, const FileMark& file, const RestorePlan&
 Result<RestoreReport> restore_backup(const RestorePlan& plan, UnixMillis now, const StopAsked& stop,
                                      const std::function<void(const std::string&)>& problem) {
     auto verified = verify_backup(plan.from, stop, problem);
-    if (!verified) {
-        return fail(verified.error());
-    }
+    LOCKSTEP_TRY(verified);
     RestoreReport out;
     out.manifest = std::move(*verified);
     const bool inside = plan.runs.empty();
     const fs::path runs = inside ? plan.data / "runs" : plan.runs;
-    if (Status made = make_private_directories(plan.data.parent_path()); !made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(make_private_directories(plan.data.parent_path()));
     auto folder = StagedFolder::begin(plan.data);
-    if (!folder) {
-        return fail(folder.error());
-    }
+    LOCKSTEP_TRY(folder);
     const fs::path file = folder->path() / kDatabaseName;
-    if (const auto copied = copy_plain_file(plan.from / kDatabaseName, file, stop); !copied) {
-        return fail(copied.error());
-    }
+    LOCKSTEP_TRY(copy_plain_file(plan.from / kDatabaseName, file, stop));
     {
         const auto mark = mark_of(file);  // it keeps that when its folder gets its name
         auto database = mark ? Database::open(file) : fail(mark.error());  // migrates it, too
-        if (!database) {
-            return fail(database.error());
-        }
-        if (Status done = make_it_ours(**database, *mark, plan, runs, now, out); !done) {
-            return fail(done.error());
-        }
+        LOCKSTEP_TRY(database);
+        LOCKSTEP_TRY(make_it_ours(**database, *mark, plan, runs, now, out));
     }
     if (Status put =
             put_files(plan, folder->path(), inside ? folder->path() / "runs" : runs, stop, out);
         !put) {
         return fail(put.error());
     }
-    if (Status done = folder->finish(); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(folder->finish());
     return out;
 }
 

@@ -51,18 +51,14 @@ Result<StagedFolder> StagedFolder::begin(const fs::path& target) {
         }
         // What a kill has left.
         const auto old = open_locked(partial);
-        if (!old) {
-            return fail(old.error());
-        }
+        LOCKSTEP_TRY(old);
         fs::remove_all(partial, ec);
         if (ec || ::mkdir(partial.c_str(), 0700) != 0) {
             return fail(errno_error("clear " + partial.string(), ec ? ec.value() : errno));
         }
     }
     auto lock = open_locked(partial);
-    if (!lock) {
-        return fail(lock.error());
-    }
+    LOCKSTEP_TRY(lock);
     return StagedFolder{std::move(whole), partial, std::move(*lock)};
 }
 

@@ -79,9 +79,7 @@ std::optional<RunsMark> read_mark(const fs::path& path) {
 Status write_mark(const fs::path& path, const StoreIdentity& identity) {
     UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
     const auto mark = fd ? mark_of(path) : fail(errno_error("open " + path.string(), errno));
-    if (!mark) {
-        return fail(mark.error());
-    }
+    LOCKSTEP_TRY(mark);
     Json json = Json::object();
     json["incarnation"] = identity.incarnation;
     json["inode"] = mark->inode;
@@ -174,9 +172,7 @@ Status note_move(Database& database, const StoreIdentity& known, const StorePlac
     std::vector<JobId> stay;
     if (unfinished_stay) {
         auto ids = jobs_at(database, known.runs);
-        if (!ids) {
-            return fail(ids.error());
-        }
+        LOCKSTEP_TRY(ids);
         stay = std::move(*ids);
     }
     return database.move_runs(known.runs, here.runs.string(), stay);
@@ -198,9 +194,7 @@ Status go_own_way(Database& database, StoreIdentity& identity, const StorePlace&
     const std::string why = "this lockstepd has a copy of the store of " + where(identity) +
                             ": the original continues there";
     const auto ended = end_foreign_jobs(database, why, now, [](const Job&) { return true; });
-    if (!ended) {
-        return fail(ended.error());
-    }
+    LOCKSTEP_TRY(ended);
     note = "a copy of " + where(identity) + "; " + std::to_string(*ended) +
            " unfinished jobs are left to that one and have ended here";
     Status done = database.drop_notices();
@@ -270,9 +264,7 @@ Status settle_place(Database& database, const StorePlace& here, OnCopy on_copy, 
                     std::string& note) {
     const auto known = database.identity();
     const auto mark = known ? mark_of(here.database) : fail(known.error());
-    if (!mark) {
-        return fail(mark.error());
-    }
+    LOCKSTEP_TRY(mark);
     StoreIdentity identity = known->value_or(StoreIdentity{});
     const std::string before = identity.store;
     const bool fresh = !known->has_value();

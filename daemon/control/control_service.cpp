@@ -63,8 +63,8 @@ void ControlService::scheduler_changed(const JobId& job) {
     lifecycle_.scheduler_changed(job);
 }
 
-std::string ControlService::series_text() const {
-    return metrics_.series_text();
+telemetry::MetricSamples ControlService::samples() const {
+    return metrics_.samples();
 }
 
 Task<SubmitResult<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {

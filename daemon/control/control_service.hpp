@@ -48,8 +48,8 @@ class ControlService final : public Control {
     Task<Result<UnixMillis>> end_of(JobId job, std::int32_t attempt);  // see Scheduler::EndOf
     // The scheduler has news of an attempt; a hint, control polls anyway.
     void scheduler_changed(const JobId& job);
-    // The series of all jobs, their ranks and GPUs as Prometheus text 0.0.4.
-    std::string series_text() const;
+    // See MetricsQueries.
+    telemetry::MetricSamples samples() const;
 
     using Text = std::string;
     using SharedText = std::shared_ptr<const std::string>;

@@ -1,6 +1,7 @@
 #include "daemon/control/disk_watch.hpp"
 
 #include "job/async/sleep.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <sys/statvfs.h>
@@ -11,9 +12,6 @@ namespace lockstep {
 namespace {
 
 using telemetry::DiskRoom;
-
-// A local one answers at once, one of the network within its own time-outs or never.
-constexpr auto kPatience = std::chrono::seconds{20};
 
 }  // namespace
 
@@ -45,7 +43,7 @@ Task<void> DiskWatch::watch(std::chrono::milliseconds period) {
             const std::function<std::optional<DiskRoom>()> ask = [path = watched_[i].folder] {
                 return disk_room(path);
             };
-            const auto until = std::chrono::steady_clock::now() + kPatience;
+            const auto until = std::chrono::steady_clock::now() + limits::kDiskPatience;
             const auto room = co_await asking_.run<std::optional<DiskRoom>>(ask, until);
             if (ending_) {
                 co_return;

@@ -75,9 +75,7 @@ Status check_is_ours(const std::filesystem::path& path) {
 }  // namespace
 
 Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path, bool as_it_is) {
-    if (auto made = make_private_directories(path); !made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(make_private_directories(path));
     if (auto ours = check_is_ours(path); !ours) {
         if (!as_it_is) {
             return fail(ours.error().code, ours.error().message +
@@ -112,9 +110,7 @@ Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path, boo
 Status DataDirectory::ensure_token(Database& database, const std::string& user, UnixMillis now) {
     const auto file = path_ / "token";
     const auto known = database.tokens();
-    if (!known) {
-        return fail(known.error());
-    }
+    LOCKSTEP_TRY(known);
     if (const auto text = read_file(file, 4096)) {
         const std::string hash = sha256_hex(trim(*text));
         if (std::any_of(known->begin(), known->end(), [&](const TokenRow& row) {

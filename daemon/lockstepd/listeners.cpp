@@ -152,22 +152,16 @@ Result<TlsSetup> set_up_tls(const DaemonSettings& settings, const ListenPlan& pl
     const bool own = settings.tls_certificate.empty();
     const auto certificate = own ? keep_certificate(data / "tls", certificate_names(plan), now)
                                  : read_certificate(settings.tls_certificate, settings.tls_key);
-    if (!certificate) {
-        return fail(certificate.error());
-    }
+    LOCKSTEP_TRY(certificate);
     auto context = listener_tls(*certificate);
-    if (!context) {
-        return fail(context.error());
-    }
+    LOCKSTEP_TRY(context);
     if (certificate->not_after < now) {
         log::warn("the certificate has expired; agents ignore that, other clients will not",
                   {{"fingerprint", certificate->fingerprint}});
     }
     const Status written =
         write_file_atomic(data / "fingerprint", certificate->fingerprint + "\n", 0644);
-    if (!written) {
-        return fail(written.error());
-    }
+    LOCKSTEP_TRY(written);
     log::info("TLS", {{"fingerprint", certificate->fingerprint}});
     return TlsSetup{std::move(*context), certificate->fingerprint};
 }

@@ -86,9 +86,7 @@ class Daemon {
 
     Task<Status> start_parts() {
         auto made = make_scheduler(io_, clock_, settings_, slurm_metrics_, data_.path());
-        if (!made) {
-            co_return fail(made.error());
-        }
+        LOCKSTEP_CO_TRY(made);
         scheduler_ = std::move(*made);
         const Status begun = co_await scheduler_->begin();
         if (!begun) {
@@ -115,9 +113,7 @@ class Daemon {
         tell_account(control.account);
         const JobsAccount account = control.account;
         auto notify = plan_notify(settings_.notify_hosts, settings_.sendmail);
-        if (!notify) {
-            co_return fail(notify.error());
-        }
+        LOCKSTEP_CO_TRY(notify);
         control.notify = std::move(*notify);
         if (settings_.scheduler != "local") {
             control.window = static_cast<std::size_t>(settings_.slurm_queue);
@@ -187,15 +183,11 @@ class Daemon {
 
     Status open_listeners() {
         const auto plan = plan_listeners(settings_);
-        if (!plan) {
-            return fail(plan.error());
-        }
+        LOCKSTEP_TRY(plan);
         TlsSetup tls;
         if (plan->tls()) {
             auto made = set_up_tls(settings_, *plan, data_.path(), clock_.wall());
-            if (!made) {
-                return fail(made.error());
-            }
+            LOCKSTEP_TRY(made);
             tls = std::move(*made);
         }
         const auto listen = [&](const ListenAddress& where, Surface surface) {
@@ -203,18 +195,12 @@ class Daemon {
                                    where.tls ? tls.context : nullptr);
         };
         const auto api = listen(plan->api, Surface::all);
-        if (!api) {
-            return fail(api.error());
-        }
+        LOCKSTEP_TRY(api);
         const ListenAddress& for_agents = plan->agents ? *plan->agents : plan->api;
         const auto agents = plan->agents ? listen(for_agents, Surface::agents) : api;
-        if (!agents) {
-            return fail(agents.error());
-        }
+        LOCKSTEP_TRY(agents);
         if (plan->metrics) {
-            if (const auto extra = listen(*plan->metrics, Surface::metrics); !extra) {
-                return fail(extra.error());
-            }
+            LOCKSTEP_TRY(listen(*plan->metrics, Surface::metrics));
         }
         const std::string agent_url = settings_.agent_url.empty()
                                           ? url_for_others(*agents, for_agents.tls)
@@ -252,9 +238,7 @@ class Daemon {
 
     Status begin_remote_write(std::uint16_t port) {
         auto plan = plan_remote_write(settings_);
-        if (!plan) {
-            return fail(plan.error());
-        }
+        LOCKSTEP_TRY(plan);
         if (*plan) {
             (*plan)->instance = host_name() + ":" + std::to_string(port);
             remote_ =
@@ -268,7 +252,7 @@ class Daemon {
         const std::chrono::milliseconds interval{
             static_cast<std::int64_t>(settings_.remote_write_interval * 1000)};
         while (!finishing_) {
-            remote_->push(control_->series_text(), clock_.wall());
+            remote_->push(control_->samples(), clock_.wall());
             co_await sleep_on(remote_timer_, interval);
         }
     }
@@ -340,7 +324,7 @@ class Daemon {
     Task<void> shut_down() {
         if (remote_) {
             remote_timer_.cancel();
-            remote_->push(control_->series_text(), clock_.wall());
+            remote_->push(control_->samples(), clock_.wall());
             remote_->stop(std::chrono::seconds{2});  // beside what follows
         }
         data_.forget_url();

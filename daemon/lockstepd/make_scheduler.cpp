@@ -154,9 +154,7 @@ Result<std::unique_ptr<Scheduler>> make_slurm_exec(net::io_context& io, const Cl
                                                    const std::filesystem::path& data_directory) {
     auto begun = SlurmSigners::begin(std::make_shared<ExecClient>(settings.exec_socket),
                                      data_directory / "signatures", settings.slurm_gres);
-    if (!begun) {
-        return fail(begun.error());
-    }
+    LOCKSTEP_TRY(begun);
     const std::shared_ptr<SlurmSigners> signers = std::move(*begun);
     set_foreign_folder(signers->runs(), [signers](const std::filesystem::path& path) {
         return signers->open(path);
@@ -232,19 +230,13 @@ Result<std::unique_ptr<Scheduler>> make_slurm_users(net::io_context& io, const C
     std::filesystem::path runs = settings.runs_dir.empty()
                                      ? data_directory / "runs"
                                      : std::filesystem::absolute(settings.runs_dir);
-    if (const Status made = make_private_directories(runs); !made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(make_private_directories(runs));
     if (::chmod(runs.c_str(), 0711) != 0) {  // each job's folder says who may pass
         return fail(errno_error("chmod " + runs.string(), errno));
     }
-    if (const Status open = open_to_others(runs); !open) {
-        return fail(open.error());
-    }
+    LOCKSTEP_TRY(open_to_others(runs));
     const auto address = slurmrestd_address(settings);
-    if (!address) {
-        return fail(address.error());
-    }
+    LOCKSTEP_TRY(address);
     const auto make_backend = [&io, &clock, &metrics, address = *address](const std::string& user,
                                                                           SlurmUsers::Token token) {
         SlurmRest::Options rest;

@@ -73,9 +73,7 @@ JobRow row_of(const Job& job, std::string view) {
 
 Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& file) {
     auto opened = guarded("open " + file.string(), [&] { return std::make_unique<Impl>(file); });
-    if (!opened) {
-        return fail(std::move(opened).error());
-    }
+    LOCKSTEP_TRY(opened);
     SQLite::Database& db = (*opened)->db;
     int version = 0;
     const auto prepared = guarded("prepare " + file.string(), [&] {
@@ -86,9 +84,7 @@ Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& fi
         db.exec("PRAGMA cache_size = -2048");  // 2 MiB: the daemon at rest stays small
         version = db.execAndGet("PRAGMA user_version").getInt();
     });
-    if (!prepared) {
-        return fail(prepared.error());
-    }
+    LOCKSTEP_TRY(prepared);
     if (version > schema_version()) {
         return fail(newer_schema(file, version));
     }
@@ -199,17 +195,11 @@ Result<SubmitDone> Database::submit(const SubmitWrite& write) {
             insert->bindNoCopy(4, write.append.row.id.value);
             insert->exec();
         });
-        if (!noted) {
-            return fail(noted.error());
-        }
+        LOCKSTEP_TRY(noted);
     }
-    if (auto appended = append(write.append); !appended) {
-        return fail(appended.error());
-    }
+    LOCKSTEP_TRY(append(write.append));
     for (const Append& one : write.more) {
-        if (auto appended = append(one); !appended) {
-            return fail(appended.error());
-        }
+        LOCKSTEP_TRY(append(one));
     }
     return done;
 }
@@ -316,9 +306,7 @@ Status read_events(SQLite::Statement& query, std::vector<Event>& out) {
 }
 
 Result<std::vector<Event>> finish_events(const Result<Status>& read, std::vector<Event> events) {
-    if (!read) {
-        return fail(read.error());
-    }
+    LOCKSTEP_TRY(read);
     if (!*read) {
         return fail(read->error());
     }

@@ -115,9 +115,7 @@ Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
 
 Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double before,
                                              std::size_t most) {
-    if (const auto counted = history_size(); !counted) {
-        return fail(counted.error());
-    }
+    LOCKSTEP_TRY(history_size());
     return guarded("expire history", [&] {
         HistorySize gone;
         std::set<std::string> jobs;
@@ -384,9 +382,7 @@ Result<std::unique_ptr<Database>> Database::reader() {
     if (opened) {
         const auto done =
             guarded("reader", [&] { (*opened)->impl_->db.exec("PRAGMA query_only = ON"); });
-        if (!done) {
-            return fail(done.error());
-        }
+        LOCKSTEP_TRY(done);
     }
     return opened;
 }

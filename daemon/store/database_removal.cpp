@@ -69,9 +69,7 @@ Result<bool> Database::remove_job(RemovalRow removal) {
 }
 
 Result<HistorySize> Database::remove_history(const JobId& job, std::size_t most) {
-    if (const auto counted = history_size(); !counted) {
-        return fail(counted.error());
-    }
+    LOCKSTEP_TRY(history_size());
     return guarded("remove history", [&] {
         HistorySize gone;
         const auto find =

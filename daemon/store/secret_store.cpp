@@ -63,18 +63,12 @@ Result<UnixMillis> time_of(const fs::path& file) {
 }
 
 Result<UnixMillis> write_secret(const fs::path& file, const std::string& value) {
-    if (const Status made = make_private_directories(file.parent_path()); !made) {
-        return fail(made.error());
-    }
-    if (const Status written = write_file_atomic(file, value, 0600); !written) {
-        return fail(written.error());
-    }
+    LOCKSTEP_TRY(make_private_directories(file.parent_path()));
+    LOCKSTEP_TRY(write_file_atomic(file, value, 0600));
     // Its folder may be new, and that of all.
     const fs::path all = file.parent_path().parent_path();
     for (const fs::path& folder : {all, all.parent_path()}) {
-        if (const Status synced = sync_folder(folder); !synced) {
-            return fail(synced.error());
-        }
+        LOCKSTEP_TRY(sync_folder(folder));
     }
     return time_of(file);
 }
@@ -200,9 +194,7 @@ Status SecretStore::room_for(const std::string& user, const std::string& name,
 
 Task<Result<SecretStore::About>> SecretStore::put(std::string user, std::string name,
                                                   std::string value) {
-    if (const Status room = room_for(user, name, value.size()); !room) {
-        co_return fail(room.error());
-    }
+    LOCKSTEP_CO_TRY(room_for(user, name, value.size()));
     const std::size_t size = value.size();
     Written& writing = writing_[user];
     ++writing.secrets;

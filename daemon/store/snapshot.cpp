@@ -95,9 +95,7 @@ Result<DatabaseFacts> check_database(const std::filesystem::path& file) {
             facts = facts_of(db);
         }
     });
-    if (!checked) {
-        return fail(checked.error());
-    }
+    LOCKSTEP_TRY(checked);
     if (!wrong.empty()) {
         std::replace(wrong.begin(), wrong.end(), '\n', ' ');
         return fail(Errc::corrupt, file.string() + ": " + wrong);

@@ -157,16 +157,12 @@ Task<Result<SubmitDone>> Store::submit(SubmitWrite submit) {
     auto done = std::make_shared<SubmitDone>();
     std::function<Status(Database&)> work = [shared, done](Database& db) -> Status {
         auto result = db.submit(*shared);
-        if (!result) {
-            return fail(result.error());
-        }
+        LOCKSTEP_TRY(result);
         *done = std::move(*result);
         return {};
     };
     const Status status = co_await write(std::move(work));
-    if (!status) {
-        co_return fail(status.error());
-    }
+    LOCKSTEP_CO_TRY(status);
     co_return *done;
 }
 
@@ -176,16 +172,12 @@ Task<Result<T>> Store::write_for(std::function<Result<T>(Database&)> work) {
     const std::function<Status(Database&)> keep = [done,
                                                    work = std::move(work)](Database& db) -> Status {
         auto result = work(db);
-        if (!result) {
-            return fail(result.error());
-        }
+        LOCKSTEP_TRY(result);
         *done = std::move(*result);
         return {};
     };
     const Status status = co_await write(keep);
-    if (!status) {
-        co_return fail(status.error());
-    }
+    LOCKSTEP_CO_TRY(status);
     co_return std::move(*done);
 }
 
@@ -196,9 +188,7 @@ Task<Result<std::vector<std::int64_t>>> Store::add_log(std::vector<LogWrite> row
         Ids ids;
         for (const LogWrite& row : *shared) {
             const auto id = db.add_log(row);
-            if (!id) {
-                return fail(id.error());
-            }
+            LOCKSTEP_TRY(id);
             ids.push_back(*id);
         }
         return ids;

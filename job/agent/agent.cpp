@@ -7,6 +7,7 @@
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
 #include "job/base/ids.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
 #include "job/model/launch/rank_env.hpp"
@@ -21,7 +22,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kAttemptFileBytes = 64U << 10U;
 constexpr auto kStepDaemonLook = std::chrono::seconds{1};
 
 std::map<std::string, std::string> own_environment() {
@@ -77,10 +77,8 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
 }
 
 Result<wire::AttemptFile> read_attempt_file(const std::filesystem::path& directory) {
-    const auto text = read_file(directory / wire::kAttemptFileName, kAttemptFileBytes);
-    if (!text) {
-        return fail(text.error());
-    }
+    const auto text = read_file(directory / wire::kAttemptFileName, limits::kAttemptFileBytes);
+    LOCKSTEP_TRY(text);
     return wire::decode_attempt_file(*text);
 }
 

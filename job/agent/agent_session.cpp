@@ -3,6 +3,7 @@
 #include "job/async/http_client.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
@@ -11,16 +12,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kWelcomeFileBytes = 64U << 10U;
 using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
 
 std::chrono::milliseconds first_connect_delay(std::int32_t node_rank, std::int32_t nodes) {
-    constexpr std::int32_t kAtOnce = 512;
-    constexpr std::int64_t kPerSecond = 16'384;
-    return std::chrono::milliseconds{
-        nodes <= kAtOnce ? 0 : node_rank * std::int64_t{1000} / kPerSecond};
+    return std::chrono::milliseconds{nodes <= limits::kCallersAtOnce
+                                         ? 0
+                                         : node_rank * std::int64_t{1000} /
+                                               limits::kCallersPerSecond};
 }
 
 Session::Session(TaskGroup& tasks, Node& node, std::filesystem::path attempt_file, Timing timing)
@@ -90,18 +90,14 @@ std::chrono::milliseconds Session::next_delay() {
 
 // One connection from the dial to its end; always returns an error.
 Task<Status> Session::connect_once() {
-    const auto text = read_file(attempt_file_, kWelcomeFileBytes);
-    if (!text) {
-        co_return fail(text.error());
-    }
+    const auto text = read_file(attempt_file_, limits::kAttemptFileBytes);
+    LOCKSTEP_CO_TRY(text);
     const auto file = wire::decode_attempt_file(*text);
     if (!file) {
         co_return fail(file.error().in(attempt_file_.string()));
     }
     auto endpoint = parse_endpoint(file->url);
-    if (!endpoint) {
-        co_return fail(endpoint.error());
-    }
+    LOCKSTEP_CO_TRY(endpoint);
     endpoint->fingerprint = file->fingerprint;
     endpoint->unix_path = file->socket;
     Status status = co_await client_.connect(*endpoint, "/v1/agent", file->ticket, timing_.connect);
@@ -147,9 +143,7 @@ Task<Status> Session::greet() {
         co_return sent;
     }
     const auto answer = co_await client_.read();
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto message = wire::decode_daemon(answer->bytes);
     if (!message) {
         co_return fail(message.error().in("instead of WELCOME"));

@@ -1,6 +1,7 @@
 #include "job/agent/keeper.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
@@ -20,9 +21,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kSignalExit = 128;  // as shells say it
-// SIGKILL takes no longer, unless a process waits for a disk or a driver: then nothing may start
-// beside it.
-constexpr auto kEndPatience = std::chrono::seconds{10};
 constexpr auto kEndLook = std::chrono::milliseconds{10};
 constexpr std::size_t kProcessStatBytes = 4096;
 
@@ -51,7 +49,7 @@ void reap_the_dead() {
 // Every process below this one. Whoever is killed leaves its own children to this one, so it is
 // looked for them until there are none. False: some do not go.
 bool end_all_below() {
-    const auto until = std::chrono::steady_clock::now() + kEndPatience;
+    const auto until = std::chrono::steady_clock::now() + limits::kKillPatience;
     for (;;) {
         reap_the_dead();
         const std::vector<pid_t> children = own_children();

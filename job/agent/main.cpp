@@ -6,6 +6,7 @@
 #include "job/agent/ranks/spawn.hpp"
 #include "job/agent/ranks/task_shim.hpp"
 #include "job/async/loose_thread.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/start_limits.hpp"
 #include "job/base/text.hpp"
@@ -111,11 +112,11 @@ void declare_kv(CLI::App& app, Arguments& arguments) {
     KeyCommand& key = arguments.key;
     const auto verb = [&](const char* name, const char* help) {
         auto* sub = kv->add_subcommand(name, help);
-        sub->callback([&key, name] { key.op = name; });
+        sub->callback([&key, name] { key.op = wire::kv_op_of(name); });
         sub->footer(kKeyHelp);
         return sub;
     };
-    const auto seconds = CLI::Range(0.0, 86'400.0);
+    const auto seconds = CLI::Range(0.0, static_cast<double>(limits::kKeyWaitMs) / 1000);
     auto* set = verb("set", "Set a key");
     set->add_option("key", key.key, "The key")->required();
     set->add_option("value", key.value, "Its value, or - for stdin")->required();

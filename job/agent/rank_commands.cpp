@@ -107,9 +107,10 @@ Result<std::string> value_of(const KeyCommand& command) {
         return fail(Errc::invalid, "stdin cannot be read");
     }
     if (value.size() > limits::kValueBytes) {
-        return fail(Errc::invalid,
-                    command.op + ": " + printable(command.key) + ": stdin has more than the " +
-                        std::to_string(limits::kValueBytes) + " bytes that a value may have");
+        return fail(Errc::invalid, std::string{to_string(command.op)} + ": " +
+                                       printable(command.key) + ": stdin has more than the " +
+                                       std::to_string(limits::kValueBytes) +
+                                       " bytes that a value may have");
     }
     return value;
 }
@@ -166,28 +167,28 @@ int run_key_command(const KeyCommand& command) {
         return ended(connected.error());
     }
     RankClient& client = **connected;
-    if (command.op == "get") {
+    if (command.op == wire::KvOp::get) {
         return get(client, command);
     }
-    if (command.op == "add") {
+    if (command.op == wire::KvOp::add) {
         const auto value = client.add(command.key, command.delta);
         return value ? print(std::to_string(*value)) : ended(value.error());
     }
-    if (command.op == "cas") {
+    if (command.op == wire::KvOp::cas) {
         return cas(client, command);
     }
     Status done;
-    if (command.op == "delete") {
+    if (command.op == wire::KvOp::erase) {
         const auto deleted = client.remove(command.key);
         done = !deleted   ? fail(deleted.error())
                : *deleted ? Status{}
                           : fail(Errc::not_found, "delete: no key " + printable(command.key));
-    } else if (command.op == "set") {
+    } else if (command.op == wire::KvOp::set) {
         const auto value = value_of(command);
         done = value ? client.set(command.key, *value,
                                   command.once ? RankClient::Write::once : RankClient::Write::any)
                      : fail(value.error());
-    } else if (command.op == "wait") {
+    } else if (command.op == wire::KvOp::wait) {
         done = client.wait(command.keys, command.timeout);
     } else {
         done = client.barrier(command.key, command.timeout);

@@ -2,6 +2,8 @@
 // Blocking; part of the program, not of the library.
 #pragma once
 
+#include "job/model/wire/kv_op.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -21,14 +23,14 @@ inline constexpr int kKeyTimedOut = 3;
 inline constexpr int kKeyNoAgent = 4;  // no LOCKSTEP_SOCKET, or nobody answers there
 
 struct KeyCommand {
-    std::string op;                 // set get wait add cas delete barrier
-    std::string key;                // or the barrier's name
-    std::vector<std::string> keys;  // wait
-    std::string value;              // set, cas; "-": read from stdin, as it is
-    std::string expected;           // cas; "": create only
-    bool once = false;              // set
-    std::int64_t delta = 1;         // add
-    bool waits = false;             // get: for the key to be set
+    wire::KvOp op = wire::KvOp::unknown;  // not the multi_ ones
+    std::string key;                      // or the barrier's name
+    std::vector<std::string> keys;        // wait
+    std::string value;                    // set, cas; "-": read from stdin, as it is
+    std::string expected;                 // cas; "": create only
+    bool once = false;                    // set
+    std::int64_t delta = 1;               // add
+    bool waits = false;                   // get: for the key to be set
     std::chrono::milliseconds timeout{30'000};
 };
 // Runs one key operation; get and add print the value, cas the one that stands now; delete

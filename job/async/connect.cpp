@@ -93,17 +93,13 @@ Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
 Task<Result<NetStream>> connect_stream(Endpoint endpoint,
                                        std::chrono::steady_clock::time_point deadline) {
     auto socket = co_await connect_tcp(endpoint, deadline);
-    if (!socket) {
-        co_return fail(std::move(socket.error()));
-    }
+    LOCKSTEP_CO_TRY(socket);
     NetStream stream{std::move(*socket)};
     if (!endpoint.tls) {
         co_return stream;
     }
     auto context = client_tls(!endpoint.fingerprint.empty());
-    if (!context) {
-        co_return fail(std::move(context.error()));
-    }
+    LOCKSTEP_CO_TRY(context);
     StreamDeadline until{stream};
     until.expires_at(deadline);
     const Status shaken =
@@ -123,14 +119,10 @@ Task<Result<NetStream>> connect_stream(Endpoint endpoint,
 Task<Result<std::string>> look_at_certificate(Endpoint endpoint,
                                               std::chrono::steady_clock::time_point deadline) {
     auto socket = co_await connect_tcp(endpoint, deadline);
-    if (!socket) {
-        co_return fail(std::move(socket.error()));
-    }
+    LOCKSTEP_CO_TRY(socket);
     NetStream stream{std::move(*socket)};
     auto context = client_tls(true);
-    if (!context) {
-        co_return fail(std::move(context.error()));
-    }
+    LOCKSTEP_CO_TRY(context);
     StreamDeadline until{stream};
     until.expires_at(deadline);
     auto shown = co_await stream.look_tls(std::move(*context), endpoint.host);

@@ -92,9 +92,7 @@ ClientResponse from_beast(http::response<http::string_body>& message) {
 Task<Result<std::unique_ptr<Exchange>>> begin(Endpoint endpoint, ClientRequest request) {
     const auto deadline = Clock::now() + request.deadline;
     auto connected = co_await connect_stream(endpoint, deadline);
-    if (!connected) {
-        co_return fail(std::move(connected.error()));
-    }
+    LOCKSTEP_CO_TRY(connected);
     auto exchange = std::make_unique<Exchange>(std::move(*connected));
     exchange->parser.skip(request.method == "HEAD");
     if (request.head_only) {
@@ -245,9 +243,7 @@ std::string ClientResponse::header(std::string_view name) const {
 Task<Result<ClientResponse>> http_request(Endpoint endpoint, ClientRequest request) {
     const bool head_only = request.head_only;
     auto exchange = co_await begin(endpoint, std::move(request));
-    if (!exchange) {
-        co_return fail(std::move(exchange.error()));
-    }
+    LOCKSTEP_CO_TRY(exchange);
     if (head_only) {
         co_return from_beast((*exchange)->parser.get());
     }
@@ -257,9 +253,7 @@ Task<Result<ClientResponse>> http_request(Endpoint endpoint, ClientRequest reque
 Task<Result<ClientResponse>> http_stream(Endpoint endpoint, ClientRequest request,
                                          std::function<bool(std::string_view)> on_bytes) {
     auto begun = co_await begin(endpoint, std::move(request));
-    if (!begun) {
-        co_return fail(std::move(begun.error()));
-    }
+    LOCKSTEP_CO_TRY(begun);
     Exchange& exchange = **begun;
     if (exchange.parser.get().result_int() != 200) {
         co_return co_await finish(exchange, endpoint);

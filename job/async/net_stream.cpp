@@ -153,9 +153,7 @@ Task<Status> NetStream::connect_tls(std::shared_ptr<TlsContext> context, std::st
 Task<Result<std::string>> NetStream::look_tls(std::shared_ptr<TlsContext> context,
                                               std::string host) {
     Status begun = start_tls(std::move(context));
-    if (!begun) {
-        co_return fail(std::move(begun.error()));
-    }
+    LOCKSTEP_CO_TRY(begun);
     SSL* const ssl = tls_->stream.native_handle();
     if (!announce_host(ssl, host)) {
         co_return fail(Errc::invalid, "a certificate cannot name " + host);

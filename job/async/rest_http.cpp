@@ -109,9 +109,7 @@ Result<RestAddress> parse_rest_address(std::string_view url) {
         return out;
     }
     auto endpoint = parse_endpoint(url);
-    if (!endpoint) {
-        return fail(std::move(endpoint.error()));
-    }
+    LOCKSTEP_TRY(endpoint);
     // parse_endpoint() has a default that is not this server's.
     const auto host_end = url.rfind(']');
     const auto colon = url.rfind(':');
@@ -165,9 +163,7 @@ Task<Status> RestHttp::connect(std::shared_ptr<Exchange> exchange) {
 Task<Status> RestHttp::secure(std::shared_ptr<Exchange> exchange) {
     if (!tls_) {
         auto made = client_tls(!address_.endpoint.fingerprint.empty());
-        if (!made) {
-            co_return fail(made.error());
-        }
+        LOCKSTEP_CO_TRY(made);
         tls_ = std::move(*made);
     }
     ErrorCode ec;

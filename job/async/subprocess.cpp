@@ -1,5 +1,6 @@
 #include "job/async/subprocess.hpp"
 
+#include "job/base/launch.hpp"
 #include "job/base/start_limits.hpp"
 #include "job/base/unique_fd.hpp"
 
@@ -105,16 +106,6 @@ class OutputPipe : public std::enable_shared_from_this<OutputPipe> {
     bool overflowed_ = false;
 };
 
-std::vector<char*> pointers(std::vector<std::string>& items) {
-    std::vector<char*> out;
-    out.reserve(items.size() + 1);
-    for (auto& item : items) {
-        out.push_back(item.data());
-    }
-    out.push_back(nullptr);
-    return out;
-}
-
 // What the child needs, made before the fork: after it only async-signal-safe calls are allowed.
 struct ChildSetup {
     int input;
@@ -170,8 +161,8 @@ Result<Child> start(const ProcessCommand& command, int input, int output, int er
     UniqueFd tell{ends[1]};
     std::vector<std::string> argv = command.argv;
     std::vector<std::string> environment = command.environment;
-    const auto arguments = pointers(argv);
-    const auto variables = pointers(environment);
+    const auto arguments = exec_pointers(argv);
+    const auto variables = exec_pointers(environment);
     const ChildSetup setup{input,
                            output,
                            error,
@@ -195,7 +186,7 @@ Result<Child> start(const ProcessCommand& command, int input, int output, int er
         ::waitpid(pid, nullptr, 0);
         return fail(errno_error("start " + command.argv[0], failed));
     }
-    Child out{pid, UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))}};
+    Child out{pid, open_pidfd(pid)};
     if (!out.pidfd) {
         const int number = errno;
         ::kill(-pid, SIGKILL);
@@ -228,9 +219,7 @@ Task<Result<ProcessResult>> ProcessRunner::run(ProcessCommand command) {
     auto child = start(command, input.get(), output_end.get(), error_end.get());
     output_end.reset();
     error_end.reset();
-    if (!child) {
-        co_return fail(child.error());
-    }
+    LOCKSTEP_CO_TRY(child);
     const pid_t pid = child->pid;
     *group = pid;
     groups_.insert(pid);

@@ -3,11 +3,26 @@
 #include "job/base/check.hpp"
 #include "job/base/log.hpp"
 
+#include <boost/version.hpp>
+
 #include <cstdlib>
 #include <exception>
 #include <string>
 
 namespace lockstep {
+
+// Boost's co_spawn() posts the beginning of a coroutine to 1.74; later it dispatches it
+// (seen: 1.81), which on the io_context's own thread is a call within spawn().
+#if BOOST_VERSION > 107400
+namespace {
+
+Task<void> begin_by_post(net::io_context& io, Task<void> task) {
+    co_await net::post(io, net::use_awaitable);
+    co_await std::move(task);
+}
+
+}  // namespace
+#endif
 
 TaskGroup::~TaskGroup() {
     // An io_context that was stopped destroys its frames after us; only a live one may not have
@@ -17,6 +32,9 @@ TaskGroup::~TaskGroup() {
 
 void TaskGroup::spawn(std::string_view name, Task<void> task) {
     ++running_;
+#if BOOST_VERSION > 107400
+    task = begin_by_post(io_, std::move(task));
+#endif
     net::co_spawn(
         io_, std::move(task), [this, title = std::string{name}](const std::exception_ptr& error) {
             if (error) {

@@ -19,8 +19,9 @@ class TaskGroup {
     TaskGroup& operator=(const TaskGroup&) = delete;
     ~TaskGroup();
 
-    // Starts the coroutine. An exception that leaves it is a defect: logged with `name`, then
-    // abort.
+    // Has the coroutine start in a turn of its own, never within spawn(): callers go on with what
+    // they have half done, and what the coroutine sees is what they leave. An exception that leaves
+    // it is a defect: logged with `name`, then abort.
     void spawn(std::string_view name, Task<void> task);
     // Waits until none is in flight.
     Task<void> join();

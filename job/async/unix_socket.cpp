@@ -78,9 +78,7 @@ Result<net::local::stream_protocol::acceptor> listen_unix(net::io_context& io,
                                                           const std::filesystem::path& path,
                                                           int backlog) {
     const auto name = short_path(path);
-    if (!name) {
-        return fail(name.error());
-    }
+    LOCKSTEP_TRY(name);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
         return fail(no_socket(path, "replace", errno));
     }
@@ -114,9 +112,7 @@ Task<Result<tcp::socket>> connect_unix(std::filesystem::path path,
     const net::any_io_executor executor = co_await net::this_coro::executor;
     net::steady_timer timer{executor};
     const auto name = short_path(path);
-    if (!name) {
-        co_return fail(name.error());
-    }
+    LOCKSTEP_CO_TRY(name);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, name->text.c_str(), name->text.size() + 1);
@@ -150,9 +146,7 @@ Result<tcp::socket> take_unix(net::io_context& io, net::local::stream_protocol::
     if (ec) {
         return fail(Errc::unavailable, "a Unix socket: " + ec.message());
     }
-    if (const Status good = check_peer(socket.get()); !good) {
-        return fail(good.error());
-    }
+    LOCKSTEP_TRY(check_peer(socket.get()));
     return carried(io.get_executor(), std::move(socket));
 }
 

@@ -65,9 +65,7 @@ Task<Status> WsClient::connect(Endpoint endpoint, std::string target, std::strin
     impl_->closed = false;
     const auto until = std::chrono::steady_clock::now() + deadline;
     auto connected = co_await connect_stream(endpoint, until);
-    if (!connected) {
-        co_return fail(std::move(connected.error()));
-    }
+    LOCKSTEP_CO_TRY(connected);
     if (impl_->closed) {
         co_return fail(Errc::unavailable, "closed while connecting");
     }

@@ -56,9 +56,7 @@ Result<std::int64_t> parse_time_limit(std::string_view text) {
     bool has_days = false;
     if (const auto dash = text.find('-'); dash != std::string_view::npos) {
         const auto value = number(text.substr(0, dash));
-        if (!value) {
-            return fail(value.error());
-        }
+        LOCKSTEP_TRY(value);
         days = *value;
         has_days = true;
         text.remove_prefix(dash + 1);
@@ -67,9 +65,7 @@ Result<std::int64_t> parse_time_limit(std::string_view text) {
     for (;;) {
         const auto colon = text.find(':');
         const auto value = number(text.substr(0, colon));
-        if (!value) {
-            return fail(value.error());
-        }
+        LOCKSTEP_TRY(value);
         parts.push_back(*value);
         if (colon == std::string_view::npos) {
             break;

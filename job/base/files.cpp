@@ -126,9 +126,7 @@ Result<std::string> read_plain_file(const std::filesystem::path& path, std::size
 
 Result<std::string> read_plain_tail(const std::filesystem::path& path, std::size_t bytes) {
     const auto fd = open_plain(path);
-    if (!fd) {
-        return fail(fd.error());
-    }
+    LOCKSTEP_TRY(fd);
     const auto size = ::lseek(fd->get(), 0, SEEK_END);
     const auto from = std::max<off_t>(0, size - static_cast<off_t>(bytes));
     if (size < 0 || ::lseek(fd->get(), from, SEEK_SET) < 0) {

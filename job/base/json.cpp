@@ -13,6 +13,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   public:
     Json root;
     std::string problem;
+    JsonProblem place_of_problem;
 
     bool null() override { return put(Json(nullptr)); }
     bool boolean(bool value) override { return put(Json(value)); }
@@ -49,10 +50,12 @@ class Builder final : public nlohmann::json_sax<Json> {
     bool parse_error(std::size_t position, const std::string&,
                      const nlohmann::detail::exception& why) override {
         // nlohmann's text holds the offending bytes; keep only the place, the bytes may be hostile.
-        problem = "not JSON: syntax error at byte " + std::to_string(position);
-        if (std::string_view{why.what()}.find("UTF-8") != std::string_view::npos) {
-            problem = "not JSON: invalid UTF-8 at byte " + std::to_string(position);
-        }
+        // Its error has no number of its own for bad UTF-8 (101 is any syntax error, 3.11.2).
+        place_of_problem = {position, std::string_view{why.what()}.find("ill-formed UTF-8 byte") !=
+                                          std::string_view::npos};
+        problem = std::string{"not JSON: "} +
+                  (place_of_problem.bad_utf8 ? "invalid UTF-8" : "syntax error") + " at byte " +
+                  std::to_string(position);
         return false;
     }
 
@@ -105,8 +108,14 @@ class Builder final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
+    JsonProblem ignored;
+    return parse_json(text, ignored);
+}
+
+Result<Json> parse_json(std::string_view text, JsonProblem& problem) {
     Builder builder;
     const bool good = Json::sax_parse(text.begin(), text.end(), &builder);
+    problem = builder.place_of_problem;
     if (!good) {
         return fail(Errc::invalid,
                     builder.problem.empty() ? std::string{"not JSON"} : builder.problem);

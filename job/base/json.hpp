@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -21,6 +22,12 @@ using Json = nlohmann::ordered_json;
 // limits::kJsonNodes values, a repeated key, a number outside int64/double. Never throws and never
 // recurses deeper than the limit.
 Result<Json> parse_json(std::string_view text);
+// The same; what is no JSON also says where, for those who show the place.
+struct JsonProblem {
+    std::size_t byte = 0;   // from 1, where the parser stopped; 0: JSON, but not within the limits
+    bool bad_utf8 = false;  // bytes there are not UTF-8
+};
+Result<Json> parse_json(std::string_view text, JsonProblem& problem);
 // Compact text; invalid UTF-8 is replaced, never thrown about.
 std::string dump_json(const Json& value);
 std::string dump_json_pretty(const Json& value);

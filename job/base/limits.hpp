@@ -1,7 +1,8 @@
+// size: every cap there is, with its reason
 // Every cap that users, their clients, agents or ranks can run into, and every one by which memory
 // is bounded, each with its reason: sizes of requests and documents, counts, patience between
-// programs. What only one file is about (a buffer, a retry, a poll) is a constant there; no header
-// of lockstepd's has a cap of its own (tests/lint/caps.py).
+// programs. What only one file is about (a buffer, a retry, a poll) is a constant there, and
+// tests/lint/caps.py knows each of them by name.
 #pragma once
 
 #include <chrono>
@@ -372,7 +373,6 @@ inline constexpr std::int32_t kReturns = 1;
 inline constexpr auto kSetupTimeout = std::chrono::seconds{240};
 inline constexpr std::size_t kSetupWords = 2000;              // of its output, in the cause
 inline constexpr auto kStopGrace = std::chrono::seconds{10};  // SIGTERM to SIGKILL
-// Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
 // The pre-flight: agents look at their node, then at each other; the daemon waits a little longer
 // than they take. They should take 2 s; a busy machine is no bad one.
 inline constexpr auto kFactsPatience = std::chrono::seconds{15};
@@ -392,9 +392,112 @@ inline constexpr std::int32_t kCheckpointEvents = 256;
 inline constexpr auto kCheckpointPause = std::chrono::seconds{60};
 // That agents tell of a generation, and of an attempt beside them: the first one ends it.
 inline constexpr std::int32_t kFaultEvents = 64;
+// Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
 inline constexpr std::int32_t kRefusalEvents = 16;                 // of an attempt
 inline constexpr std::int32_t kAnomalyEvents = 8;                  // of a generation and kind
 inline constexpr auto kOrphanPatience = std::chrono::minutes{30};  // finished agent, no daemon
-inline constexpr std::int32_t kLocalNodes = 64;                    // simulated nodes on one machine
+
+// agent.json, claims, results and what an agent leaves when it gives up: each is < 1 KiB.
+inline constexpr std::size_t kAttemptFileBytes = 64U << 10U;
+inline constexpr std::size_t kGaveUpBytes = 1024;  // why an agent gave up, in an event
+// Agents of a larger job call in spread over time, so that lockstepd takes them in as fast as it
+// can, and none of them waits in its listener.
+inline constexpr std::int32_t kCallersAtOnce = 512;
+inline constexpr std::int64_t kCallersPerSecond = 16'384;
+// After BYE, until the node is lost: with a spare at hand, and without. Agents of an allocation
+// that ends say it one after another, and the scheduler's word on that is worth waiting for.
+inline constexpr auto kByePatienceWithSpare = std::chrono::milliseconds{500};
+inline constexpr auto kByePatience = std::chrono::seconds{3};
+// Beyond the grace of ABORT: the agent kills, and gives up what cannot be killed, within 5 s.
+inline constexpr auto kAbortPatience = kStopGrace + std::chrono::seconds{10};
+// SIGKILL takes no longer, unless a process waits for a disk or a driver: then an agent's keeper
+// starts nothing beside it.
+inline constexpr auto kKillPatience = std::chrono::seconds{10};
+// Nodes that a switch gives back come one after the other: they share one restart.
+inline constexpr auto kReturnSettle = std::chrono::seconds{2};
+// In a pre-flight: those that have not called in, once a node has failed by itself; spares, once as
+// many nodes have answered as the ranks need.
+inline constexpr auto kOthersPatience = std::chrono::seconds{3};
+inline constexpr auto kSparePatience = std::chrono::seconds{1};
+inline constexpr std::uint32_t kErrandBytes = 256U
+                                              << 10U;     // answer of a forked probe: a file system
+inline constexpr std::size_t kGpuTestBytes = 64U << 10U;  // 64 GPUs say a quarter of it
+inline constexpr std::size_t kGpuProblemBytes = 240;      // of one GPU, below kTextBytes
+// Peers that ask a node whether it can be reached: at a time, and each for so long.
+inline constexpr std::size_t kProbeVisitors = 256;
+inline constexpr auto kProbeVisit = std::chrono::seconds{3};
+inline constexpr std::size_t kNics = 128;                // interfaces of a node
+inline constexpr std::int64_t kRecentXidSeconds = 3600;  // an Xid in the kernel's log: not older
+inline constexpr double kXidPauseSeconds = 60;           // between two reports of one Xid of a GPU
+// A job's `setup`: the environment that it leaves (more than Linux starts a program with), and of
+// its output that is masked: it is copied on the agent's thread, which has other things to answer.
+inline constexpr std::size_t kSetupResultBytes = 4U << 20U;
+inline constexpr std::uintmax_t kMaskedOutputBytes = 16U << 20U;
+inline constexpr std::size_t kMaskedValueBytes = 6;  // shorter secrets are not looked for
+// A rank's socket to its agent. A message is a value of 1 MiB in base 64 with its frame.
+inline constexpr std::size_t kRankConnections = 64;           // processes of a rank
+inline constexpr std::size_t kRankMessageBytes = 2U << 20U;   // one message
+inline constexpr std::size_t kRankAnswersBytes = 16U << 20U;  // unread answers of one connection
+inline constexpr int kRankMessagesLeft = 100'000;             // unread when the rank ends
+inline constexpr std::int64_t kKeyWaitMs = 86'400'000;        // timeout_ms of a key operation
+inline constexpr std::size_t kErrorFileBytes = 256U << 10U;   // TORCHELASTIC_ERROR_FILE's
+// Losses of a process that has not said which rank it is: so long it may still say hello.
+inline constexpr auto kHelloOfRankPatience = std::chrono::seconds{10};
+// Of a warm standby's output, until it is a rank and its log takes it.
+inline constexpr std::size_t kStandbyOutputBytes = 1U << 20U;
+// Of one rank's evidence in an event: a word ("python", a kernel function), and 16 calls.
+inline constexpr std::size_t kEvidenceWordBytes = 64;
+inline constexpr std::size_t kEvidenceStackBytes = 4096;
+
+// --- jobs that are over, and users' shares ---------------------------------------------------
+inline constexpr std::int32_t kFullPauseSeconds =
+    60;  // Retry-After at a quota: jobs end when they end
+// Of the window of what is with the scheduler, that a user may have beyond it: of 1,000 places 62,
+// enough for a scheduler to weigh them. Once users have doubled it so, one each.
+inline constexpr std::size_t kWindowShare = 16;
+// How long the /metrics of a job that is over is answered with an empty body, which ends its
+// series: as long as a rank's outlive its last report, and longer than Prometheus takes to see that
+// the target is not listed any more.
+inline constexpr auto kEndedTargets = std::chrono::seconds{30};
+// That there was a job, after its removal, in milliseconds: its leftovers in Slurm are cancelled.
+inline constexpr std::int64_t kRemovalsKept = 90LL * 86'400'000;
+inline constexpr std::int64_t kFilesOfJob = 1'000'000;  // that are counted for its size
+// What a file system may take to say how full it is: a local one answers at once, one of the
+// network within its own time-outs or never.
+inline constexpr auto kDiskPatience = std::chrono::seconds{20};
+
+// --- schedulers ------------------------------------------------------------------------------
+inline constexpr std::size_t kScriptBytes = 4U << 20U;  // Slurm's max_script_size
+// On one machine: simulated nodes; ranks of a job, each of which costs the agent a pipe, a socket
+// and a process; attempts whose end can still be asked for; and what a keeper takes to end what its
+// agent has left and to start it again.
+inline constexpr std::int32_t kLocalNodes = 64;
+inline constexpr std::int32_t kLocalRanks = 1024;
+inline constexpr std::size_t kEndedAttempts = 1000;
+inline constexpr auto kKeeperPatience = std::chrono::seconds{2};
+// Slurm. A job's name: what is given, and what is taken for one of ours.
+inline constexpr std::size_t kSlurmJobNameBytes = 128;
+inline constexpr std::size_t kSlurmNameBytes = 200;
+// Names in one hostlist; twice the largest cluster there is, and Slurm's own MAX_SLURM_NODES.
+inline constexpr std::size_t kHostlistNames = 65'536;
+// sbatch at a time, and since when one hangs: then it holds up no other, up to this many.
+inline constexpr std::size_t kSubmissionsAtOnce = 32;
+inline constexpr auto kLongSubmission = std::chrono::seconds{10};
+inline constexpr auto kLastSubmissions = std::chrono::seconds{3};  // let finish at the end
+// At Slurm's limit of submitted jobs, until the next try.
+inline constexpr auto kSubmitLimitPause = std::chrono::seconds{15};
+// A job that accounting still calls alive and the controller does not know: forgotten, unless the
+// controller is only coming back.
+inline constexpr auto kStaleAccounting = std::chrono::seconds{60};
+// Beyond the lifetime of a credential, after which a submission cannot arrive any more.
+inline constexpr auto kSlurmClockSkew = std::chrono::seconds{60};
+inline constexpr std::int32_t kAgentLogsRead = 512;  // of an attempt, for why its agents ended
+inline constexpr std::size_t kWaitReasons = 32;      // words of Slurm's in /metrics, then "other"
+// slurmrestd answers with everybody's jobs, and there may be many users with nothing to follow.
+inline constexpr auto kIdleUser = std::chrono::minutes{10};
+inline constexpr auto kSignerPatience =
+    std::chrono::seconds{20};  // lockstep-exec about a signature
+// JSON of a body, a statement and a credential.
+inline constexpr std::size_t kSignatureFileBytes = 16U << 20U;
 
 }  // namespace lockstep::limits

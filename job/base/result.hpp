@@ -70,6 +70,24 @@ inline tl::unexpected<Error> fail(Error error) {
     return tl::unexpected<Error>(std::move(error));
 }
 
+// LOCKSTEP_TRY(result): leaves the function with the error of `result`, if it is one; otherwise
+// nothing happens, and the result is there to be read:
+//   const auto text = read_file(path);
+//   LOCKSTEP_TRY(text);             // *text from here on
+//   LOCKSTEP_TRY(write(fd, *text)); // of a Status nothing else is wanted
+// For functions that return Result<U> or what else fail() converts to. LOCKSTEP_CO_TRY is for
+// coroutines; what it is given was awaited before: `co_await` does not belong in it
+// (tests/lint/co_await.py). An error that needs context is returned by hand: fail(….error().in(…)).
+#define LOCKSTEP_TRY_(leave, ...)                                                \
+    do {                                                                         \
+        if (auto&& lockstep_tried = (__VA_ARGS__); !lockstep_tried) {            \
+            leave ::lockstep::fail(                                              \
+                std::forward<decltype(lockstep_tried)>(lockstep_tried).error()); \
+        }                                                                        \
+    } while (false)
+#define LOCKSTEP_TRY(...) LOCKSTEP_TRY_(return, __VA_ARGS__)
+#define LOCKSTEP_CO_TRY(...) LOCKSTEP_TRY_(co_return, __VA_ARGS__)
+
 // An Error from errno: `what: strerror`. ENOSPC, EDQUOT and EMFILE are exhausted, ENOENT not_found,
 // EACCES and EPERM denied, everything else internal.
 Error errno_error(std::string_view what, int error_number);

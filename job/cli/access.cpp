@@ -164,9 +164,7 @@ Result<std::string> given_token(const Options& options) {
 
 Result<Access> find_access(const Options& options) {
     auto file = read_config(options);
-    if (!file) {
-        return fail(file.error());
-    }
+    LOCKSTEP_TRY(file);
     const std::string data = data_directory(options);
     Access access;
     access.url = !options.url.empty() ? options.url : file->url;
@@ -181,9 +179,7 @@ Result<Access> find_access(const Options& options) {
     }
     if (access.url.starts_with("https://")) {
         auto fingerprint = find_fingerprint(options, file->fingerprint, own);
-        if (!fingerprint) {
-            return fail(std::move(fingerprint.error()));
-        }
+        LOCKSTEP_TRY(fingerprint);
         access.fingerprint = std::move(*fingerprint);
     }
     auto token = given_token(options);
@@ -193,15 +189,11 @@ Result<Access> find_access(const Options& options) {
         const auto pin = read_file(data + "/fingerprint", kSmallFile);
         const auto own_pin = pin ? parse_fingerprint(*pin) : Result<std::string>{std::string{}};
         if (access.fingerprint.empty() || !own_pin || *own_pin != access.fingerprint) {
-            if (const Status reached = reach_own(data, access); !reached) {
-                return fail(reached.error());
-            }
+            LOCKSTEP_TRY(reach_own(data, access));
         }
         token = read_token(data + "/token");
     }
-    if (!token) {
-        return fail(std::move(token.error()));
-    }
+    LOCKSTEP_TRY(token);
     access.token = std::move(*token);
     return access;
 }

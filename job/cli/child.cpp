@@ -1,12 +1,12 @@
 #include "job/cli/child.hpp"
 
+#include "job/base/launch.hpp"
 #include "job/base/text.hpp"
 #include "job/base/unique_fd.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,35 +15,6 @@
 
 namespace lockstep::cli {
 namespace {
-
-std::vector<char*> as_pointers(std::vector<std::string>& items) {
-    std::vector<char*> out;
-    out.reserve(items.size() + 1);
-    for (std::string& item : items) {
-        out.push_back(item.data());
-    }
-    out.push_back(nullptr);
-    return out;
-}
-
-struct SpawnPlan {
-    posix_spawn_file_actions_t actions{};
-    posix_spawnattr_t attributes{};
-    SpawnPlan() {
-        ::posix_spawn_file_actions_init(&actions);
-        ::posix_spawnattr_init(&attributes);
-        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-        sigset_t none;
-        ::sigemptyset(&none);
-        ::posix_spawnattr_setsigmask(&attributes, &none);
-    }
-    SpawnPlan(const SpawnPlan&) = delete;
-    SpawnPlan& operator=(const SpawnPlan&) = delete;
-    ~SpawnPlan() {
-        ::posix_spawn_file_actions_destroy(&actions);
-        ::posix_spawnattr_destroy(&attributes);
-    }
-};
 
 struct Pipe {
     UniqueFd read;
@@ -95,17 +66,14 @@ Result<std::string> output_of(const std::vector<std::string>& argv, const std::s
     if (!out || !err) {
         return fail(!out ? out.error() : err.error());
     }
-    SpawnPlan plan;
-    ::posix_spawn_file_actions_adddup2(&plan.actions, out->write.get(), STDOUT_FILENO);
-    ::posix_spawn_file_actions_adddup2(&plan.actions, err->write.get(), STDERR_FILENO);
-    ::posix_spawn_file_actions_addchdir_np(&plan.actions, directory.c_str());
-    ::posix_spawnattr_setflags(&plan.attributes, POSIX_SPAWN_SETSIGMASK);
-    std::vector<std::string> words = argv;
-    const auto arguments = as_pointers(words);
+    LaunchPlan launching;
+    launching.program = argv.front();
+    launching.argv = argv;
+    launching.directory = directory;
+    launching.output = out->write.get();
+    launching.error = err->write.get();
     pid_t pid = -1;
-    const int failed = ::posix_spawnp(&pid, argv.front().c_str(), &plan.actions, &plan.attributes,
-                                      arguments.data(), environ);
-    if (failed != 0) {
+    if (const int failed = launch(launching, pid); failed != 0) {
         return fail(errno_error(argv.front(), failed));
     }
     out->write = UniqueFd{};
@@ -136,25 +104,16 @@ Result<std::string> output_of(const std::vector<std::string>& argv, const std::s
 
 Result<pid_t> start_detached(const std::vector<std::string>& argv,
                              const std::vector<std::string>& environment, const std::string& log) {
-    SpawnPlan plan;
-    ::posix_spawn_file_actions_addopen(&plan.actions, STDOUT_FILENO, log.c_str(),
-                                       O_WRONLY | O_CREAT | O_APPEND, 0600);
-    ::posix_spawn_file_actions_adddup2(&plan.actions, STDOUT_FILENO, STDERR_FILENO);
-    ::posix_spawn_file_actions_addclosefrom_np(&plan.actions, STDERR_FILENO + 1);
-    ::posix_spawn_file_actions_addchdir_np(&plan.actions, "/");
-    sigset_t all;
-    ::sigfillset(&all);
-    ::posix_spawnattr_setsigdefault(&plan.attributes, &all);
-    ::posix_spawnattr_setflags(&plan.attributes,
-                               POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-    std::vector<std::string> words = argv;
-    std::vector<std::string> variables = environment;
-    const auto arguments = as_pointers(words);
-    const auto values = as_pointers(variables);
+    LaunchPlan launching;
+    launching.program = argv.front();
+    launching.argv = argv;
+    launching.environment = environment;
+    launching.directory = "/";
+    launching.log = log;
+    launching.log_may_be_link = true;
+    launching.group = ProcessGroup::session;
     pid_t pid = -1;
-    const int failed = ::posix_spawn(&pid, argv.front().c_str(), &plan.actions, &plan.attributes,
-                                     arguments.data(), values.data());
-    if (failed != 0) {
+    if (const int failed = launch(launching, pid); failed != 0) {
         return fail(errno_error("start " + argv.front(), failed));
     }
     return pid;

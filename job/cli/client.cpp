@@ -74,9 +74,7 @@ Client::Client(Send send, std::string where, std::string token)
 
 Result<Client> Client::connect(const Access& access) {
     auto endpoint = parse_endpoint(access.url);
-    if (!endpoint) {
-        return fail(std::move(endpoint).error());
-    }
+    LOCKSTEP_TRY(endpoint);
     endpoint->fingerprint = access.fingerprint;
     if (!access.socket.empty()) {
         endpoint->unix_path = access.socket;
@@ -123,9 +121,7 @@ Result<Json> Client::get_json(const std::string& target) const {
 
 Result<Json> Client::ask_json(ClientRequest asked) const {
     const auto response = request(std::move(asked));
-    if (!response) {
-        return fail(response.error());
-    }
+    LOCKSTEP_TRY(response);
     return parse_answer(response->body);
 }
 
@@ -139,9 +135,7 @@ Result<Json> Client::post_json(const std::string& target, std::string body, Head
     asked.body = std::move(body);
     asked.headers = std::move(headers);
     const auto response = request(std::move(asked));
-    if (!response) {
-        return fail(response.error());
-    }
+    LOCKSTEP_TRY(response);
     return parse_answer(response->body);
 }
 

@@ -23,13 +23,9 @@ namespace {
 // The sweep that a job is of, or that is named by its own id.
 Result<std::string> sweep_of(Context& context, const std::string& text) {
     const auto id = named_job(context, text, false);
-    if (!id) {
-        return fail(id.error());
-    }
+    LOCKSTEP_TRY(id);
     const auto job = context.client.get_json("/v1/jobs/" + *id);
-    if (!job) {
-        return fail(job.error());
-    }
+    LOCKSTEP_TRY(job);
     const std::string sweep = text_at(at(*job, "sweep"), "id");
     return sweep.empty() ? *id : sweep;
 }
@@ -450,9 +446,7 @@ Exit cluster(Context& context) {
 
 Result<std::string> named_job(Context& context, const std::string& text, bool acting) {
     auto found = find_job(context.client, text, acting);
-    if (!found) {
-        return fail(found.error());
-    }
+    LOCKSTEP_TRY(found);
     if (!found->note.empty()) {
         context.err << found->note << "\n";
     }

@@ -164,9 +164,7 @@ Status start_daemon(const Options& options, const std::string& data, std::ostrea
     fs::remove(data + "/url", ec);  // of one that is gone
     const std::string log = data + "/lockstepd.log";
     const auto child = start_detached(argv, daemon_environment(caller), log);
-    if (!child) {
-        return fail(child.error());
-    }
+    LOCKSTEP_TRY(child);
     if (Status up = wait_for_address(data, *child, log); !up) {
         return up;
     }
@@ -192,9 +190,7 @@ bool daemon_holds(const std::string& data_directory) {
 
 Status ensure_daemon(const Options& options, std::ostream& err) {
     const auto file = read_config(options);
-    if (!file) {
-        return fail(file.error());
-    }
+    LOCKSTEP_TRY(file);
     if (!options.url.empty() || !file->url.empty()) {
         return {};
     }

@@ -40,9 +40,7 @@ Result<std::vector<Json>> listed(Context& context, const std::string& query, std
         const auto page =
             context.client.get_json("/v1/jobs?limit=" + std::to_string(left) + query +
                                     (cursor.empty() ? "" : "&cursor=" + query_encode(cursor)));
-        if (!page) {
-            return fail(page.error());
-        }
+        LOCKSTEP_TRY(page);
         const Json& items = items_at(*page, "items");
         found.insert(found.end(), items.begin(), items.end());
         cursor = text_at(*page, "next_cursor");
@@ -54,9 +52,7 @@ Result<std::vector<Json>> listed(Context& context, const std::string& query, std
 // meant.
 Result<Json> named(Context& context, const std::string& text) {
     const auto found = find_job(context.client, text, false);
-    if (!found) {
-        return fail(found.error());
-    }
+    LOCKSTEP_TRY(found);
     if (!found->note.empty()) {
         return fail(Errc::conflict, found->note + "; say its id, or @N");
     }
@@ -68,15 +64,11 @@ Result<std::vector<Json>> chosen(Context& context) {
     std::vector<Json> jobs;
     for (const std::string& text : options.ids) {
         auto job = named(context, text);
-        if (!job) {
-            return fail(job.error());
-        }
+        LOCKSTEP_TRY(job);
         const std::string sweep = text_at(at(*job, "sweep"), "id");
         if (options.whole_sweep && !sweep.empty()) {
             const auto all = listed(context, "&sweep=" + sweep, INT32_MAX);
-            if (!all) {
-                return fail(all.error());
-            }
+            LOCKSTEP_TRY(all);
             jobs.insert(jobs.end(), all->begin(), all->end());
         } else {
             jobs.push_back(std::move(*job));
@@ -88,16 +80,12 @@ Result<std::vector<Json>> chosen(Context& context) {
             return fail(Error{before.error()}.in("--older-than"));
         }
         const auto who = context.client.get_json("/v1/whoami");
-        if (!who) {
-            return fail(who.error());
-        }
+        LOCKSTEP_TRY(who);
         std::string query = "&user=" + query_encode(text_at(*who, "user"));
         query += options.state.empty() ? "" : "&state=" + query_encode(options.state);
         query += options.name.empty() ? "" : "&name=" + query_encode(options.name);
         const auto all = listed(context, query, INT32_MAX);
-        if (!all) {
-            return fail(all.error());
-        }
+        LOCKSTEP_TRY(all);
         for (const Json& job : *all) {
             const auto ended = time_at(job, "finished_at");
             if (is_final_state(text_at(job, "state")) && ended && *ended < *before &&

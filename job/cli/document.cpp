@@ -44,25 +44,21 @@ std::string json_advice(std::string_view text, std::size_t byte) {
     return "this is not expected here";
 }
 
-DocumentError wrong_json(const std::string& text, const std::string& why) {
+DocumentError wrong_json(const std::string& text, const std::string& why,
+                         const JsonProblem& where) {
     DocumentError out;
-    // "not JSON: syntax error at byte 17": counted from 1
-    const std::size_t at = why.rfind(" at byte ");
-    const auto number = at == std::string::npos ? std::nullopt : to_int(why.substr(at + 9));
-    if (!number) {
+    if (where.byte == 0) {
         out.message = why;
         return out;
     }
-    std::size_t byte = *number > 0 ? static_cast<std::size_t>(*number) - 1 : 0;
-    byte = std::min(byte, text.size());
-    const bool utf8 = why.find("UTF-8") != std::string::npos;
+    std::size_t byte = std::min(where.byte - 1, text.size());
     // The parser has read a word to its end before it refuses it.
-    while (!utf8 && byte > 0 && byte < text.size() &&
+    while (!where.bad_utf8 && byte > 0 && byte < text.size() &&
            std::isalnum(static_cast<unsigned char>(text[byte])) != 0 &&
            std::isalnum(static_cast<unsigned char>(text[byte - 1])) != 0) {
         --byte;
     }
-    out.message = utf8 ? "not UTF-8" : "not JSON: " + json_advice(text, byte);
+    out.message = where.bad_utf8 ? "not UTF-8" : "not JSON: " + json_advice(text, byte);
     if (byte >= text.size()) {
         byte = text.find_last_not_of(kBlanks) + 1;
     }
@@ -179,9 +175,10 @@ tl::expected<Document, DocumentError> parse_document(std::string name, std::stri
     if (!json) {
         return parse_yaml(std::move(name), std::move(text));
     }
-    auto parsed = parse_json(blanked);
+    JsonProblem where;
+    auto parsed = parse_json(blanked, where);
     if (!parsed) {
-        return tl::unexpected(wrong_json(text, parsed.error().message));
+        return tl::unexpected(wrong_json(text, parsed.error().message, where));
     }
     Document out;
     out.json = std::move(*parsed);

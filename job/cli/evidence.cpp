@@ -45,12 +45,8 @@ std::string time_of(const Json& list) {
 
 Status take_now(Context& context, const std::string& base) {
     const auto before = context.client.get_json(base + kNewestEvidence);
-    if (!before) {
-        return fail(before.error());
-    }
-    if (const auto asked = context.client.post_json(base + "/evidence", ""); !asked) {
-        return fail(asked.error());
-    }
+    LOCKSTEP_TRY(before);
+    LOCKSTEP_TRY(context.client.post_json(base + "/evidence", ""));
     for (int turn = 0; turn < kTurns; ++turn) {
         context.sleep(kEvidenceTurn);
         const auto list = context.client.get_json(base + kNewestEvidence);
@@ -70,9 +66,7 @@ Result<std::string> whole_file(Context& context, const std::string& target) {
     std::string out;
     for (;;) {
         const auto answer = context.client.get(target + "&offset=" + std::to_string(out.size()));
-        if (!answer) {
-            return fail(answer.error());
-        }
+        LOCKSTEP_TRY(answer);
         out += answer->body;
         if (answer->body.empty() || !to_int(answer->header("Lockstep-Log-Next"))) {
             return out;

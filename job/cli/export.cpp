@@ -101,9 +101,7 @@ class LineWriter {
     LineWriter(std::optional<NewFile> file, fs::path path, std::ostream* out)
         : file_(std::move(file)), path_(std::move(path)), out_(out) {}
     static Result<LineWriter> made(Result<NewFile> file, fs::path path) {
-        if (!file) {
-            return fail(file.error());
-        }
+        LOCKSTEP_TRY(file);
         return LineWriter{std::move(*file), std::move(path), nullptr};
     }
     std::optional<NewFile> file_;
@@ -114,9 +112,7 @@ class LineWriter {
 Result<ExportCount> export_lines(const Context& context, SampleReader& reader,
                                  const ExportPlan& plan, const std::string& target, bool csv) {
     auto lines = LineWriter::open(target, context.options.overwrite, context.out);
-    if (!lines) {
-        return fail(lines.error());
-    }
+    LOCKSTEP_TRY(lines);
     ExportCount count;
     std::set<std::int32_t> ranks;
     for (const auto& block : plan.blocks) {
@@ -140,9 +136,7 @@ Result<ExportCount> export_lines(const Context& context, SampleReader& reader,
     }
     count.ranks = ranks.size();
     if (count.samples > 0) {
-        if (const Status done = lines->finish(); !done) {
-            return fail(done.error());
-        }
+        LOCKSTEP_TRY(lines->finish());
     }
     return count;
 }
@@ -204,9 +198,7 @@ Result<ExportPlan> plan_of_gpus(const Context& context, const std::string& id) {
         const auto answer = context.client.get_json("/v1/jobs/" + id +
                                                     "/gpus?limit=" + std::to_string(limits::kPage) +
                                                     "&offset=" + std::to_string(offset));
-        if (!answer) {
-            return fail(answer.error());
-        }
+        LOCKSTEP_TRY(answer);
         total = integer_at(*answer, "total").value_or(0);
         plan.metrics.clear();
         for (const Json& name : items_at(*answer, "metrics")) {
@@ -225,9 +217,7 @@ Result<ExportPlan> plan_of_gpus(const Context& context, const std::string& id) {
         return fail(Errc::not_found,
                     plan.metrics.empty() ? "no GPU was seen" : "none of these ranks used a GPU");
     }
-    if (const Status chosen = choose_metrics(context, plan); !chosen) {
-        return fail(chosen.error());
-    }
+    LOCKSTEP_TRY(choose_metrics(context, plan));
     return plan;
 }
 
@@ -236,9 +226,7 @@ Result<ExportPlan> plan_of(const Context& context, const std::string& id) {
         return plan_of_gpus(context, id);
     }
     const auto answer = context.client.get_json("/v1/jobs/" + id + "/metrics");
-    if (!answer) {
-        return fail(answer.error());
-    }
+    LOCKSTEP_TRY(answer);
     ExportPlan plan;
     for (const Json& name : items_at(*answer, "items")) {
         if (name.is_string()) {
@@ -265,9 +253,7 @@ Result<ExportPlan> plan_of(const Context& context, const std::string& id) {
     for (const std::int32_t rank : ranks) {
         add_to_blocks(plan, rank);
     }
-    if (const Status chosen = choose_metrics(context, plan); !chosen) {
-        return fail(chosen.error());
-    }
+    LOCKSTEP_TRY(choose_metrics(context, plan));
     return plan;
 }
 

@@ -63,9 +63,7 @@ class EventFile {
     // `begun`: when the first of it was reported; TensorBoard takes it for the run's beginning.
     static Result<EventFile> create(fs::path path, double begun) {
         auto file = NewFile::create(std::move(path));
-        if (!file) {
-            return fail(file.error());
-        }
+        LOCKSTEP_TRY(file);
         EventFile made{std::move(*file)};
         append_version_event(made.record_, begun);
         return made;
@@ -109,15 +107,11 @@ class Exporter {
 
     Result<ExportCount> run() {
         for (const auto& block : plan_.blocks) {
-            if (const Status done = ranks(block); !done) {
-                return fail(done.error());
-            }
+            LOCKSTEP_TRY(ranks(block));
         }
         count_.ranks = runs.size();
         if (runs.size() > 1) {
-            if (const Status done = means(); !done) {
-                return fail(done.error());
-            }
+            LOCKSTEP_TRY(means());
         }
         return count_;
     }
@@ -140,9 +134,7 @@ class Exporter {
                 if (file == files.end()) {
                     runs.push_back("rank-" + padded(sample.rank, 5));
                     auto made = EventFile::create(work_.of(runs.back()), known_time(sample.time));
-                    if (!made) {
-                        return fail(made.error());
-                    }
+                    LOCKSTEP_TRY(made);
                     file = files.emplace(sample.rank, std::move(*made)).first;
                 }
                 return file->second.add(known_time(sample.time), sample.step, metric, sample.value);
@@ -214,9 +206,7 @@ class Exporter {
         for (const auto& [step, mean] : means) {
             if (!file) {
                 auto made = EventFile::create(work_.of(kJobRun), mean.time);
-                if (!made) {
-                    return fail(made.error());
-                }
+                LOCKSTEP_TRY(made);
                 file.emplace(std::move(*made));
                 runs.emplace_back(kJobRun);
             }
@@ -297,25 +287,19 @@ Result<ExportCount> export_tensorboard(SampleReader& reader, const ExportPlan& p
         return fail(write_error("create " + folder.string(), error.value()));
     }
     const auto old = exports_in(folder);
-    if (!old) {
-        return fail(old.error());
-    }
+    LOCKSTEP_TRY(old);
     if (!old->empty() && !overwrite) {
         return fail(Errc::conflict,
                     "an export is there: " + old->front().string() + " (--overwrite replaces it)");
     }
     const auto work = WorkFolder::make(folder);
-    if (!work) {
-        return fail(work.error());
-    }
+    LOCKSTEP_TRY(work);
     Exporter exporter{reader, plan, *work};
     auto count = exporter.run();
     if (!count || count->samples == count->without_step) {
         return count;
     }
-    if (const Status done = publish(*work, exporter.runs, folder, *old, now); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(publish(*work, exporter.runs, folder, *old, now));
     return count;
 }
 

@@ -44,9 +44,7 @@ Result<void> each_job(const Client& client, const std::string& filter,
         const auto page =
             client.get_json("/v1/jobs?limit=500" + filter +
                             (cursor.empty() ? "" : "&cursor=" + query_encode(cursor)));
-        if (!page) {
-            return fail(page.error());
-        }
+        LOCKSTEP_TRY(page);
         for (const Json& job : items_at(*page, "items")) {
             if (!take(job)) {
                 return {};
@@ -64,9 +62,7 @@ Result<FoundJob> nth(const Client& client, std::int64_t number, const std::strin
         found.id = ++at == number ? text_at(job, "id") : "";
         return at < number;
     });
-    if (!done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(done);
     if (found.id.empty()) {
         return fail(Errc::not_found, at == 0 ? "there are no jobs yet"
                                              : "there are only " + std::to_string(at) + " jobs");
@@ -76,9 +72,7 @@ Result<FoundJob> nth(const Client& client, std::int64_t number, const std::strin
 
 Result<FoundJob> newest_of_caller(const Client& client) {
     const auto who = client.get_json("/v1/whoami");
-    if (!who) {
-        return fail(who.error());
-    }
+    LOCKSTEP_TRY(who);
     const std::string user = text_at(*who, "user");
     return nth(client, 1, user.empty() ? "" : "&user=" + query_encode(user));
 }
@@ -102,9 +96,7 @@ Result<FoundJob> by_name(const Client& client, const std::string& name, bool act
         }
         return true;
     });
-    if (!done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(done);
     FoundJob found;
     if (all.empty()) {
         return found;
@@ -138,9 +130,7 @@ Result<FoundJob> by_id_part(const Client& client, const std::string& text) {
             }
             return found.size() <= kNamedInAnError;
         });
-        if (!done) {
-            return fail(done.error());
-        }
+        LOCKSTEP_TRY(done);
     }
     if (found.size() > 1) {
         return fail(Errc::conflict,

@@ -25,9 +25,7 @@ Result<bool> LogStream::fetch() {
         target += "&tail=" + std::to_string(tail_);
     }
     const auto answer = client_.get(target);
-    if (!answer) {
-        return fail(answer.error());
-    }
+    LOCKSTEP_TRY(answer);
     if (const auto next = to_int(answer->header("Lockstep-Log-Next"))) {
         offset_ = next;
     }

@@ -63,9 +63,7 @@ Result<std::string> login_url(const std::string& given) {
         url = (is_loopback(url) ? "http://" : "https://") + url;
     }
     const auto endpoint = parse_endpoint(url);
-    if (!endpoint) {
-        return fail(endpoint.error());
-    }
+    LOCKSTEP_TRY(endpoint);
     if (!endpoint->tls && !is_loopback(url)) {
         return fail(Errc::invalid,
                     "a token is not sent over the network unencrypted: use https://" +
@@ -112,9 +110,7 @@ Result<std::string> settle_certificate(const Options& options, const std::string
     }
     err << "lockstepd logs its own at the start and keeps it in <data-dir>/fingerprint.\n";
     const auto yes = dialog.confirm("Are they the same? [y/N] ");
-    if (!yes) {
-        return fail(yes.error());
-    }
+    LOCKSTEP_TRY(yes);
     if (!*yes) {
         return fail(Errc::denied, "not logged in");
     }
@@ -155,29 +151,17 @@ Status keep(const Options& options, const Access& access) {
 // Who the daemon says we are.
 Result<std::string> try_and_keep(const Options& options, const Dialog& dialog, std::ostream& err) {
     const auto url = login_url(options.login_url);
-    if (!url) {
-        return fail(url.error());
-    }
+    LOCKSTEP_TRY(url);
     const auto fingerprint = settle_certificate(options, *url, dialog, err);
-    if (!fingerprint) {
-        return fail(fingerprint.error());
-    }
+    LOCKSTEP_TRY(fingerprint);
     const auto token = settle_token(options, dialog);
-    if (!token) {
-        return fail(token.error());
-    }
+    LOCKSTEP_TRY(token);
     const Access access{*url, *token, *fingerprint};
     const auto client = Client::connect(access);
-    if (!client) {
-        return fail(client.error());
-    }
+    LOCKSTEP_TRY(client);
     const auto who = client->get_json("/v1/whoami");
-    if (!who) {
-        return fail(who.error());
-    }
-    if (const Status kept = keep(options, access); !kept) {
-        return fail(kept.error());
-    }
+    LOCKSTEP_TRY(who);
+    LOCKSTEP_TRY(keep(options, access));
     if (const auto shared = who->find("shared_account"); shared != who->end() && *shared == true) {
         err << "note: jobs of all users run as " << one_line(text_at(*who, "account"))
             << " there, and each can do what that user can\n";

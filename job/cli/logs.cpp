@@ -38,9 +38,7 @@ class LogPrinter {
                 target += "&offset=0";
             }
             const auto answer = context_.client.get(target);
-            if (!answer) {
-                return fail(answer.error());
-            }
+            LOCKSTEP_TRY(answer);
             const auto next = to_int(answer->header("Lockstep-Log-Next"));
             if (next) {
                 offset_ = next;
@@ -134,9 +132,7 @@ class LogMerger {
     Result<void> fill(LogStream& stream, std::set<std::int32_t>& open, std::int32_t rank) {
         while (stream.empty() && open.count(rank) > 0) {
             const auto fetched = stream.fetch();
-            if (!fetched) {
-                return fail(fetched.error());
-            }
+            LOCKSTEP_TRY(fetched);
             if (!*fetched) {
                 open.erase(rank);
             }
@@ -229,9 +225,7 @@ Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std:
         return ranks ? std::move(ranks) : fail(ranks.error().in("--rank"));
     }
     const auto ranks = context.client.get_json(base + "/ranks");
-    if (!ranks) {
-        return fail(ranks.error());
-    }
+    LOCKSTEP_TRY(ranks);
     std::vector<std::int32_t> out;
     for (const Json& rank : items_at(*ranks, "items")) {
         const auto number = integer_at(rank, "rank");
@@ -251,14 +245,10 @@ Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std:
 template <class Take>
 Result<bool> logs_round(Context& context, const std::string& base, const Take& take) {
     const auto job = context.client.get_json(base);
-    if (!job) {
-        return fail(job.error());
-    }
+    LOCKSTEP_TRY(job);
     const bool ended = is_final_state(text_at(*job, "state"));
     const auto ranks = ranks_asked(context, base, *job);
-    if (!ranks) {
-        return fail(ranks.error());
-    }
+    LOCKSTEP_TRY(ranks);
     const Result<void> more = take(*ranks);
     // A rank that has not started has no log yet.
     const bool later = !more && (may_pass(more.error()) || more.error().code == Errc::not_found);

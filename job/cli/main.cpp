@@ -77,9 +77,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error,
 // Ends the job, or all of the sweep that it is of, from the thread of the interrupts.
 Result<Json> cancelled(const Access& access, const std::string& id, bool whole_sweep) {
     const auto client = Client::connect(access);
-    if (!client) {
-        return fail(client.error());
-    }
+    LOCKSTEP_TRY(client);
     if (!whole_sweep) {
         return client->post_json("/v1/jobs/" + id + "/cancel", "");
     }

@@ -53,9 +53,7 @@ Result<std::string> doorway(const Options& options, const Caller& caller, const 
     namespace fs = std::filesystem;
     const std::string runtime = caller.variable("XDG_RUNTIME_DIR");
     const fs::path folder = runtime.empty() ? fs::path{data_directory(options)} : fs::path{runtime};
-    if (Status made = make_private_directories(folder); !made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(make_private_directories(folder));
     std::string address;
     for (const char c : url) {
         address += c == '&' ? std::string{"&amp;"} : c == '"' ? "%22" : std::string(1, c);
@@ -65,9 +63,7 @@ Result<std::string> doorway(const Options& options, const Caller& caller, const 
         "<meta http-equiv=\"refresh\" content=\"0;url=" +
         address + "\"><title>Lockstep</title><a href=\"" + address + "\">Lockstep</a>\n";
     const fs::path file = folder / "lockstep-open.html";
-    if (Status written = replace_file(file, text, 0600); !written) {
-        return fail(written.error());
-    }
+    LOCKSTEP_TRY(replace_file(file, text, 0600));
     return "file://" + file.string();
 }
 
@@ -75,9 +71,7 @@ Result<std::string> doorway(const Options& options, const Caller& caller, const 
 Status show_in_browser(const Options& options, const std::string& url) {
     const Caller caller = Caller::here();
     const auto address = doorway(options, caller, url);
-    if (!address) {
-        return fail(address.error());
-    }
+    LOCKSTEP_TRY(address);
     const auto argv = browser(caller, *address);
     if (argv.empty()) {
         return fail(Errc::not_found, "no browser here");

@@ -180,13 +180,9 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
                     "no command: lockstep run [OPTION…] -- python train.py; see --help");
     }
     auto guess = guess_run(options.command, options.nodes, caller);
-    if (!guess) {
-        return fail(guess.error());
-    }
+    LOCKSTEP_TRY(guess);
     const auto program = check_program(options, caller);
-    if (!program) {
-        return fail(program.error());
-    }
+    LOCKSTEP_TRY(program);
     RunPlan plan;
     plan.warnings = guess->warnings;
     const std::int64_t nodes =
@@ -221,9 +217,7 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     }
     add_resources(spec, options, nodes, min_nodes, ranks);
     spec["working_directory"] = caller.directory;
-    if (Status added = add_variables(spec, options, caller); !added) {
-        return fail(added.error());
-    }
+    LOCKSTEP_TRY(add_variables(spec, options, caller));
     if (!options.bare) {
         spec["inherit_environment"] = true;
     }
@@ -244,9 +238,7 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     }
     if (!options.sweep.empty()) {
         auto sweep = sweep_of_texts(options.sweep, spec);
-        if (!sweep) {
-            return fail(sweep.error());
-        }
+        LOCKSTEP_TRY(sweep);
         spec["sweep"] = std::move(*sweep);
         if (options.max_parallel > 0) {
             spec["sweep"]["max_parallel"] = options.max_parallel;

@@ -105,9 +105,7 @@ Status SampleReader::each(const SampleQuery& query,
     do {
         const auto answer =
             page(cursor.empty() ? target : target + "&cursor=" + query_encode(cursor));
-        if (!answer) {
-            return fail(answer.error());
-        }
+        LOCKSTEP_TRY(answer);
         for (const Json& run : items_at(*answer, "runs")) {
             if (const Status used = each_of(run, use); !used) {
                 return used;

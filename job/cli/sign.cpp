@@ -67,13 +67,9 @@ Result<Headers> signature_headers(Context& context, const std::string& body) {
     signing.gpus_as_gres = at(wanted, "gres") == Json(true);
     const std::string nonce = random_secret().substr(0, kNonceBytes);
     const auto statement = make_statement(signing, nonce, body, jobs);
-    if (!statement) {
-        return fail(statement.error());
-    }
+    LOCKSTEP_TRY(statement);
     const auto credential = credential_for(signed_payload(*statement));
-    if (!credential) {
-        return fail(credential.error());
-    }
+    LOCKSTEP_TRY(credential);
     out.emplace_back(kSignatureHeader, nonce + " " + *credential);
     return out;
 }

@@ -91,9 +91,7 @@ std::filesystem::path snapshots_folder(const Options& options) {
 
 Result<Snapshot> take_snapshot(const std::string& directory, const std::filesystem::path& into) {
     const auto root = git(directory, {"rev-parse", "--show-toplevel"});
-    if (!root) {
-        return fail(root.error());
-    }
+    LOCKSTEP_TRY(root);
     const fs::path top{std::string(trim(*root))};
     const auto inside = git(directory, {"rev-parse", "--show-prefix"});
     const auto files = git(top.string(), {"ls-files", "-z", "--cached", "--recurse-submodules"});

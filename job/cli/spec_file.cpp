@@ -145,8 +145,7 @@ struct Shown {
 };
 
 Shown show_place(const Document& document, const FieldError& field) {
-    const auto& places =
-        field.message.starts_with("unknown field") ? document.keys : document.values;
+    const auto& places = is_unknown_field(field.pointer) ? document.keys : document.values;
     auto found = places.find(field.pointer);
     if (found == places.end() || found->second.line == 0) {
         found = document.keys.find(field.pointer);

@@ -27,10 +27,8 @@ Result<Json> post_until_answered(Context& context, const std::string& body,
         Headers headers = signature;
         headers.emplace_back("Idempotency-Key", key);
         auto job = context.client.post_json("/v1/jobs", body, std::move(headers));
-        // Few clusters need a signature, so that is not queried in advance.
-        const bool unsigned_yet = !job && job.error().code == Errc::denied && signature.empty() &&
-                                  job.error().message.find(kSignatureHeader) != std::string::npos;
-        if (unsigned_yet) {
+        // Few clusters need a signature, so that is not queried in advance, but after a refusal.
+        if (!job && job.error().code == Errc::denied && signature.empty()) {
             auto made = signature_headers(context, body);
             if (!made || made->empty()) {
                 return made ? std::move(job) : Result<Json>{fail(made.error())};
@@ -38,8 +36,8 @@ Result<Json> post_until_answered(Context& context, const std::string& body,
             signature = std::move(*made);
             continue;
         }
-        const bool in_flight = !job && job.error().code == Errc::conflict &&
-                               job.error().message.find("in flight") != std::string::npos;
+        // 409 on this route is a key in flight and nothing else: the first request is still stored.
+        const bool in_flight = !job && job.error().code == Errc::conflict;
         if (job || attempt == kSubmitTries || !(may_pass(job.error()) || in_flight)) {
             return job;
         }

@@ -40,13 +40,19 @@ std::size_t distance(std::string_view a, std::string_view b) {
     return last[b.size()];
 }
 
+// As SpecField has it: "/roles/3/count" is "roles[].count".
+std::string path_of(const std::string& pointer) {
+    std::string out;
+    const auto keys = split(pointer, '/');  // the first is empty
+    for (std::size_t i = 1; i < keys.size(); ++i) {
+        out += to_int(keys[i]) ? "[]" : (out.empty() ? "" : ".") + keys[i];
+    }
+    return out;
+}
+
 // The names that stand beside the one the pointer names.
 std::vector<std::string> neighbours(const std::string& pointer) {
-    std::string parent;
-    const auto keys = split(pointer, '/');  // "/roles/3/x": "", "roles", "3", "x"
-    for (std::size_t i = 1; i + 1 < keys.size(); ++i) {
-        parent += to_int(keys[i]) ? "[]" : (parent.empty() ? "" : ".") + keys[i];
-    }
+    std::string parent = path_of(pointer.substr(0, pointer.rfind('/')));
     parent += parent.empty() ? "" : ".";
     std::vector<std::string> out;
     for (const SpecField& field : spec_fields()) {
@@ -58,16 +64,23 @@ std::vector<std::string> neighbours(const std::string& pointer) {
     return out;
 }
 
-// "must be one of: a, b, c" → the words.
-std::vector<std::string> listed_words(const std::string& message) {
-    constexpr std::string_view kBefore = "must be one of: ";
+std::string last_key(const std::string& pointer) {
+    return pointer.substr(pointer.rfind('/') + 1);
+}
+
+// The words that a field of the specification may have; none where it is not one of words.
+std::vector<std::string> choices(const std::string& pointer) {
+    const std::string path = path_of(pointer);
+    const auto& fields = spec_fields();
+    const auto field = std::find_if(fields.begin(), fields.end(),
+                                    [&](const SpecField& one) { return one.path == path; });
     std::vector<std::string> out;
-    const std::size_t at = message.find(kBefore);
-    if (at == std::string::npos) {
-        return out;
-    }
-    for (const std::string& word : split(message.substr(at + kBefore.size()), ',')) {
-        out.emplace_back(trim(word));
+    if (field != fields.end() && field->schema.contains("enum")) {
+        for (const Json& word : field->schema["enum"]) {
+            if (word.is_string()) {
+                out.push_back(word.get<std::string>());
+            }
+        }
     }
     return out;
 }
@@ -99,16 +112,25 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& word
     return best;
 }
 
+bool is_unknown_field(const std::string& pointer) {
+    const auto words = neighbours(pointer);
+    return !words.empty() && !to_int(last_key(pointer)) &&
+           std::find(words.begin(), words.end(), last_key(pointer)) == words.end();
+}
+
 std::string suggestion(const FieldError& field, const Json* value) {
     std::vector<std::string> words;
     std::string typed;
-    const bool unknown = field.message.starts_with("unknown field");
+    const bool unknown = is_unknown_field(field.pointer);
     if (unknown) {
         words = neighbours(field.pointer);
-        typed = field.pointer.substr(field.pointer.rfind('/') + 1);
+        typed = last_key(field.pointer);
     } else if (value != nullptr && value->is_string()) {
-        words = listed_words(field.message);
+        words = choices(field.pointer);
         typed = value->get<std::string>();
+    }
+    if (std::find(words.begin(), words.end(), typed) != words.end()) {
+        return "";  // the word is right, something else is not
     }
     if (const std::string near = nearest(typed, words); !near.empty()) {
         return "; did you mean " + near + "?";

@@ -11,9 +11,7 @@ Result<std::vector<Json>> jobs_of_sweep(Context& context, const std::string& fir
     static_assert(limits::kSweepPoints <= limits::kPage);  // all of them are one page
     const auto page = context.client.get_json(
         "/v1/jobs?limit=" + std::to_string(limits::kSweepPoints) + "&sweep=" + first);
-    if (!page) {
-        return fail(page.error());
-    }
+    LOCKSTEP_TRY(page);
     const Json& items = items_at(*page, "items");
     return std::vector<Json>(items.begin(), items.end());
 }

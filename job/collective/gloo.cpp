@@ -52,6 +52,7 @@ Status guarded(std::string_view what, Function&& function) {
         return fail(what.empty() ? failed.error() : failed.error().in(what));
     } catch (const std::exception& failed) {
         Error error{Errc::unavailable, failed.what()};
+        // Gloo's words (0.0~git20220518): its IoException is thrown for a timeout, too.
         if (error.message.find("imed out") != std::string::npos) {
             error.code = Errc::timed_out;
         }
@@ -388,9 +389,7 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
         out = std::make_unique<GlooCommunicator>(std::move(context), std::move(device),
                                                  options.operation_timeout, options.shared_memory);
     });
-    if (!made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(made);
     return out;
 }
 

@@ -19,9 +19,7 @@ Result<NcclNode> prepare(const NcclOptions& options, KeyStore& keys) {
     node.options = options;
     node.keys = &keys;
     auto driver = load_cuda(options.cuda_driver);
-    if (!driver) {
-        return fail(driver.error());
-    }
+    LOCKSTEP_TRY(driver);
     node.driver = *driver;
     const auto& api = node.driver.api;
     int count = 0;
@@ -43,9 +41,7 @@ Result<NcclNode> prepare(const NcclOptions& options, KeyStore& keys) {
                     "GPU " + std::to_string(options.gpu) + ": " + node.driver.error(code));
     }
     auto library = load_nccl(options.nccl_library);
-    if (!library) {
-        return fail(library.error());
-    }
+    LOCKSTEP_TRY(library);
     node.library = *library;
     if (node.library.api.comm_init_rank_config == nullptr) {
         return fail(Errc::invalid,
@@ -91,9 +87,7 @@ Status compare_with_first(const NcclNode& node, const std::vector<NcclUniqueId>&
 Result<std::unique_ptr<NcclCommunicator>> make_nccl(const NcclOptions& options, KeyStore& keys,
                                                     const ExchangeNcclIds& exchange) {
     auto node = prepare(options, keys);
-    if (!node) {
-        return fail(node.error());
-    }
+    LOCKSTEP_TRY(node);
     node->use_gpu();
     const auto& api = node->library.api;
     auto ids = exchange([&]() -> Result<NcclUniqueId> {
@@ -105,15 +99,11 @@ Result<std::unique_ptr<NcclCommunicator>> make_nccl(const NcclOptions& options, 
         std::memcpy(out.data(), id.internal, out.size());
         return out;
     });
-    if (!ids) {
-        return fail(ids.error());
-    }
+    LOCKSTEP_TRY(ids);
     if (ids->empty()) {
         return fail(Errc::invalid, "nccl: no ids");
     }
-    if (const Status alike = compare_with_first(*node, *ids); !alike) {
-        return fail(alike.error());
-    }
+    LOCKSTEP_TRY(compare_with_first(*node, *ids));
     std::vector<nccl::UniqueId> list(ids->size());
     for (std::size_t i = 0; i < list.size(); ++i) {
         std::memcpy(list[i].internal, (*ids)[i].data(), sizeof list[i].internal);
@@ -127,9 +117,7 @@ Result<std::unique_ptr<NcclCommunicator>> make_nccl(const NcclOptions& options, 
                                           static_cast<int>(list.size()), list.data(), &config)
             : api.comm_init_rank_config(&comm, options.size, list[0], options.rank, &config);
     auto out = std::make_unique<NcclRanks>(std::move(*node), comm);
-    if (const Status ready = out->finish_init(begun); !ready) {
-        return fail(ready.error());
-    }
+    LOCKSTEP_TRY(out->finish_init(begun));
     return out;
 }
 

@@ -314,9 +314,7 @@ Result<std::unique_ptr<NcclCommunicator>> NcclRanks::shrink(std::span<const std:
         return fail(ready.error().in("shrinking"));
     }
     auto out = std::make_unique<NcclRanks>(std::move(node), *made);
-    if (const Status begins = out->finish_init(nccl::kSuccess); !begins) {
-        return fail(begins.error());
-    }
+    LOCKSTEP_TRY(out->finish_init(nccl::kSuccess));
     return out;
 }
 

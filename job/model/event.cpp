@@ -122,6 +122,7 @@ void fields(V& visit, M& m) {
         visit("at", m.at);
         visit.number_or_none("slot", m.slot);
         visit.optional("may_return", m.may_return);
+        visit.optional("check", m.check);
     } else if constexpr (Is<M, event::NodeReturned>) {
         visit("attempt", m.attempt);
         visit("slot", m.slot);

@@ -158,6 +158,7 @@ struct FaultSeen {
     // Of such a node, in an elastic job: it was not heard any more, or its agent ended. It may be
     // there again.
     bool may_return = false;
+    std::string check{};  // of the pre-flight that the node has failed; "" = it is not about one
 };
 // A node that was lost has joined again: none of its ranks lives, and it waits for the next
 // generation.

@@ -107,9 +107,7 @@ Result<Json> RankClient::ask(Json request, Timeout timeout) {
     const std::lock_guard lock{request_mutex_};
     const std::int64_t id = next_id_++;
     request["id"] = id;
-    if (const Status sent = send_request(dump_json(request), deadline); !sent) {
-        return fail(sent.error());
-    }
+    LOCKSTEP_TRY(send_request(dump_json(request), deadline));
     Result<Json> answer = receive(id, deadline);
     if (!answer) {
         return answer;
@@ -167,9 +165,7 @@ Result<Json> RankClient::receive(std::int64_t id, Clock::time_point deadline) {
     constexpr int kReceiveFlags = MSG_DONTWAIT | MSG_TRUNC;
     buffer_.resize(kAnswerBytes);
     for (;;) {
-        if (const Status ready = wait_for(POLLIN, deadline); !ready) {
-            return fail(ready.error());
-        }
+        LOCKSTEP_TRY(wait_for(POLLIN, deadline));
         // NOLINTNEXTLINE(clang-analyzer-unix.BlockInCriticalSection): MSG_DONTWAIT never blocks
         const auto got = ::recv(socket_.get(), buffer_.data(), buffer_.size(), kReceiveFlags);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {

@@ -75,9 +75,7 @@ Result<RankContext> read_rank_context(const Environment& environment) {
     for (const Number& number : numbers) {
         const Status read =
             read_number(environment, number.name, number.min, number.max, *number.target);
-        if (!read) {
-            return fail(read.error());
-        }
+        LOCKSTEP_TRY(read);
     }
     if (!context.managed()) {
         context.generation = restarts + 1;

@@ -48,9 +48,7 @@ class HierarchicalSum final : public GradientSum {
 
 Result<std::unique_ptr<GradientSum>> make_hierarchical(const World& world) {
     const Result<std::vector<std::int64_t>> nodes = world.gather(world.node_rank());
-    if (!nodes) {
-        return fail(nodes.error());
-    }
+    LOCKSTEP_TRY(nodes);
     std::vector<std::int32_t> mine;
     std::vector<std::int32_t> first_ranks;
     for (std::int32_t rank = 0; rank < world.size(); ++rank) {
@@ -64,15 +62,11 @@ Result<std::unique_ptr<GradientSum>> make_hierarchical(const World& world) {
     }
     Result<std::unique_ptr<Communicator>> node =
         world.group("node-" + std::to_string(world.node_rank()), mine);
-    if (!node) {
-        return fail(std::move(node).error());
-    }
+    LOCKSTEP_TRY(node);
     std::unique_ptr<Communicator> leaders;
     if (mine.front() == world.rank()) {
         Result<std::unique_ptr<Communicator>> made = world.group("node-leaders", first_ranks);
-        if (!made) {
-            return fail(std::move(made).error());
-        }
+        LOCKSTEP_TRY(made);
         leaders = std::move(*made);
     }
     return std::make_unique<HierarchicalSum>(std::move(*node), std::move(leaders));

@@ -166,13 +166,9 @@ Result<PartFile> wait_for_part(const std::filesystem::path& folder, std::string 
 // The whole checkpoint whose first file is this one.
 Result<Checkpoint> read_checkpoint(const std::filesystem::path& path, std::int64_t step) {
     const Result<std::string> bytes = read_file(path, kCheckpointBytesMax);
-    if (!bytes) {
-        return fail(bytes.error());
-    }
+    LOCKSTEP_TRY(bytes);
     Result<CheckpointFile> file = decode_file(*bytes);
-    if (!file) {
-        return fail(std::move(file).error());
-    }
+    LOCKSTEP_TRY(file);
     if (file->head.step != step) {
         return fail(Errc::corrupt, "another step than its name says");
     }
@@ -225,9 +221,7 @@ Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& fold
     CheckpointFile file{head, sizes, {}, {}, ""};
     for (std::int32_t index = 1; index < set.count; ++index) {
         Result<PartFile> part = wait_for_part(folder, part_name(set, index), give_up);
-        if (!part) {
-            return fail(std::move(part).error());
-        }
+        LOCKSTEP_TRY(part);
         file.parts.push_back(std::move(*part));
     }
     return put_checkpoint(folder, file, own.slices, keep, own.bytes);

@@ -254,17 +254,11 @@ Result<CheckpointFile> decode_file(std::string_view bytes) {
     if (!errors.empty()) {
         return fail(Errc::corrupt, "header: a field is missing or wrong");
     }
-    if (const Status read = read_sections(in.raw("sections"), out.sizes); !read) {
-        return fail(read.error());
-    }
+    LOCKSTEP_TRY(read_sections(in.raw("sections"), out.sizes));
     const Result<std::vector<SlicePlace>> places = slice_places(in.raw("slices"), out.sizes);
-    if (!places) {
-        return fail(places.error());
-    }
+    LOCKSTEP_TRY(places);
     Result<std::vector<CheckpointSlice>> slices = take_slices(rest, *places);
-    if (!slices) {
-        return fail(std::move(slices).error());
-    }
+    LOCKSTEP_TRY(slices);
     out.slices = std::move(*slices);
     return out;
 }

@@ -65,9 +65,7 @@ Result<std::string> read_gzip(const std::filesystem::path& path) {
 Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimensions) {
     const Result<std::string> bytes =
         path.extension() == ".gz" ? read_gzip(path) : read_file(path, kIdxBytesMax);
-    if (!bytes) {
-        return fail(bytes.error());
-    }
+    LOCKSTEP_TRY(bytes);
     const auto wrong = [&](const std::string& what) {
         return fail(Errc::invalid, path.string() + ": " + what);
     };

@@ -119,9 +119,7 @@ Result<TrainConfig> read_config(const std::string& path) {
         return config;
     }
     const Result<std::string> text = read_file(path, limits::kBodyBytes);
-    if (!text) {
-        return fail(text.error());
-    }
+    LOCKSTEP_TRY(text);
     const Result<Json> json = parse_json(*text);
     if (!json) {
         return fail(json.error().in(path));

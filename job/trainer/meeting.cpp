@@ -104,19 +104,13 @@ Result<std::vector<NcclUniqueId>> exchange_by_store(
         std::string bytes;
         for (std::size_t i = 0; i < count; ++i) {
             const Result<NcclUniqueId> id = make();
-            if (!id) {
-                return fail(id.error());
-            }
+            LOCKSTEP_TRY(id);
             bytes.append(reinterpret_cast<const char*>(id->data()), id->size());
         }
-        if (const Status set = store.set(key, bytes); !set) {
-            return fail(set.error());
-        }
+        LOCKSTEP_TRY(store.set(key, bytes));
     }
     const Result<std::string> bytes = store.wait(key, options.init_timeout);
-    if (!bytes) {
-        return fail(bytes.error());
-    }
+    LOCKSTEP_TRY(bytes);
     std::vector<NcclUniqueId> ids(count);
     if (bytes->size() != count * sizeof(NcclUniqueId)) {
         return fail(Errc::conflict, "rank 0's NCCL ids are for another number of ranks");
@@ -137,9 +131,7 @@ Result<std::unique_ptr<Meeting>> Meeting::begin(const RankContext& context, Rank
             new Meeting{std::make_unique<MemoryKeyStore>(), context.address, nullptr}};
     }
     Result<std::unique_ptr<KeyStore>> store = join_store(context);
-    if (!store) {
-        return fail(std::move(store).error());
-    }
+    LOCKSTEP_TRY(store);
     const std::string address = context.address.empty()
                                     ? address_towards(context.master_address, context.master_port)
                                     : context.address;
@@ -173,9 +165,7 @@ Result<std::unique_ptr<Communicator>> Meeting::connect_gpu(const std::string& na
             : make_nccl(options, *store_, [&](const std::function<Result<NcclUniqueId>()>& make) {
                   return exchange_by_store(*store_, options, make);
               });
-    if (!made) {
-        return fail(std::move(made).error());
-    }
+    LOCKSTEP_TRY(made);
     return std::unique_ptr<Communicator>{std::move(*made)};
 }
 

@@ -152,9 +152,7 @@ Result<ImportedState> import_state(const TensorFile& file, const std::vector<Lay
             continue;
         }
         Result<std::string> bytes = file.read(file.entries().at(place.name));
-        if (!bytes) {
-            return fail(std::move(bytes).error());
-        }
+        LOCKSTEP_TRY(bytes);
         found.emplace_back(&place, std::move(*bytes));
     }
     if (!wrong.empty()) {

@@ -183,9 +183,7 @@ Result<std::unique_ptr<Communicator>> meet(const PairTask& task, Clock::time_poi
         return make_gloo(options, alone);
     }
     auto fd = task.lead ? accept_other(task, end) : reach_other(task, end);
-    if (!fd) {
-        return fail(fd.error());
-    }
+    LOCKSTEP_TRY(fd);
     options.connect_timeout = std::max(left_of(end), std::chrono::milliseconds{1});
     options.operation_timeout = options.connect_timeout;
     PairStore store{std::move(*fd)};
@@ -199,12 +197,8 @@ Result<std::int64_t> measure_pair(const PairTask& task, std::chrono::millisecond
     const at::Tensor matrix = at::full({kOrder, kOrder}, 1.0 / kOrder);
     at::Tensor product = at::mm(matrix, matrix);  // the first one has libraries to load
     auto ranks = meet(task, end);
-    if (!ranks) {
-        return fail(ranks.error());
-    }
-    if (const Status both = (*ranks)->barrier(); !both) {
-        return fail(both.error());
-    }
+    LOCKSTEP_TRY(ranks);
+    LOCKSTEP_TRY((*ranks)->barrier());
     const auto began = Clock::now();
     for (int i = 0; i < kProducts; ++i) {
         product = at::mm(product, matrix);
@@ -215,14 +209,10 @@ Result<std::int64_t> measure_pair(const PairTask& task, std::chrono::millisecond
     std::vector<std::byte> bytes(kExchangeBytes);
     for (int i = 0; i < kExchanges; ++i) {
         for (std::int32_t root = 0; root < (*ranks)->size(); ++root) {
-            if (const Status sent = (*ranks)->broadcast(bytes, root); !sent) {
-                return fail(sent.error());
-            }
+            LOCKSTEP_TRY((*ranks)->broadcast(bytes, root));
         }
     }
-    if (const Status both = (*ranks)->barrier(); !both) {
-        return fail(both.error());
-    }
+    LOCKSTEP_TRY((*ranks)->barrier());
     return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began).count();
 }
 

@@ -68,20 +68,14 @@ Result<RunEnd> TrainingRun::run() {
         return served ? Result<RunEnd>{end_} : fail(served.error());
     }
     while (!done() && !stop_) {
-        if (const Status trained = run_epoch(); !trained) {
-            return fail(trained.error());
-        }
+        LOCKSTEP_TRY(run_epoch());
         if (stop_) {
             break;
         }
-        if (const Status evaluated = evaluate(); !evaluated) {
-            return fail(evaluated.error());
-        }
+        LOCKSTEP_TRY(evaluate());
     }
     if (!stop_ && !evaluated_) {  // resumed from the checkpoint of the end
-        if (const Status evaluated = evaluate(); !evaluated) {
-            return fail(evaluated.error());
-        }
+        LOCKSTEP_TRY(evaluate());
     }
     end_.stopped = stop_;
     if (!end_.abandoned) {
@@ -89,19 +83,13 @@ Result<RunEnd> TrainingRun::run() {
         if (saved) {
             saved = take_written(/*wait=*/true);
         }
-        if (!saved) {
-            return fail(saved.error());
-        }
+        LOCKSTEP_TRY(saved);
     }
     if (!end_.stopped && !diverged_) {
-        if (const Status written = export_weights(); !written) {
-            return fail(written.error());
-        }
+        LOCKSTEP_TRY(export_weights());
     }
     if (!end_.abandoned) {
-        if (const Status finished = strategy_->finish(); !finished) {
-            return fail(finished.error());
-        }
+        LOCKSTEP_TRY(strategy_->finish());
     }
     end_.step = step_;
     end_.skipped_steps = strategy_->scaler().state().skipped;
@@ -156,9 +144,7 @@ Result<StepResult> TrainingRun::step(std::int64_t batch, std::int64_t samples) {
     result.batch = batch;
     result.samples = samples;
     result.learning_rate = learning_rate_at(config_, base_rate_, result.step, planned_steps_);
-    if (const Status made = strategy_->step(*loader_, result); !made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(strategy_->step(*loader_, result));
     const auto end = Clock::now();
     stop_ = result.stop;
     ++step_;
@@ -210,9 +196,7 @@ void TrainingRun::take_errors(const Evaluation& sums) {
 Status TrainingRun::evaluate() {
     phase("eval");
     const Result<Evaluation> sums = strategy_->evaluate(data_.test);
-    if (!sums) {
-        return fail(sums.error());
-    }
+    LOCKSTEP_TRY(sums);
     evaluated_ = true;
     end_.of_numbers = config_.loss != TrainLoss::cross_entropy;
     if (end_.of_numbers) {

@@ -93,9 +93,7 @@ Status TrainingRun::load_latest(Checkpoint& checkpoint) {
         return {};
     }
     Result<std::optional<FoundCheckpoint>> found = latest_checkpoint(options_.checkpoint_directory);
-    if (!found) {
-        return fail(found.error());
-    }
+    LOCKSTEP_TRY(found);
     if (!*found) {
         return {};
     }
@@ -138,9 +136,7 @@ Status TrainingRun::load_weights(Checkpoint& checkpoint) {
 // A rank that was started with another file, or reads other data, would train something else.
 Status TrainingRun::compare_ranks() {
     const Result<std::vector<std::int64_t>> gpus = world_.gather(world_.gpu() >= 0 ? 1 : 0);
-    if (!gpus) {
-        return fail(gpus.error());
-    }
+    LOCKSTEP_TRY(gpus);
     for (std::size_t rank = 1; rank < gpus->size(); ++rank) {
         if ((*gpus)[rank] != (*gpus)[0]) {
             const auto where = [](std::int64_t gpu) { return gpu != 0 ? "a GPU" : "the CPU"; };
@@ -165,9 +161,7 @@ Status TrainingRun::compare_ranks() {
         mine = mine * 16 + (digit <= '9' ? digit - '0' : digit - 'a' + 10);
     }
     const Result<std::vector<std::int64_t>> all = world_.gather(mine);
-    if (!all) {
-        return fail(all.error());
-    }
+    LOCKSTEP_TRY(all);
     std::string others;
     for (std::size_t rank = 1; rank < all->size(); ++rank) {
         if ((*all)[rank] != (*all)[0]) {
@@ -182,9 +176,7 @@ Status TrainingRun::compare_ranks() {
     }
     if (config_.find_batch_size) {
         const Result<std::vector<std::int64_t>> nodes = world_.gather(world_.node_rank());
-        if (!nodes) {
-            return fail(nodes.error());
-        }
+        LOCKSTEP_TRY(nodes);
         ranks_of_node_ = static_cast<std::int32_t>(std::count(
             nodes->begin(), nodes->end(), static_cast<std::int64_t>(world_.node_rank())));
     }
@@ -197,9 +189,7 @@ Status TrainingRun::prepare() {
         return same;
     }
     Result<std::unique_ptr<Strategy>> made = make_strategy(config_, shape_of(data_), world_);
-    if (!made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(made);
     strategy_ = std::move(*made);
     if (strategy_->serves()) {
         return {};

@@ -144,12 +144,8 @@ Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss
         count_answers(model.forward(to_device(tensor_of(batch.input, batch.size), device), Pass{}),
                       to_device(tensor_of(batch.target, batch.size), device), loss, out);
     }
-    if (Status read = loader.status(); !read) {
-        return fail(std::move(read).error());
-    }
-    if (const Status summed = sum_evaluations(out, group); !summed) {
-        return fail(summed.error());
-    }
+    LOCKSTEP_TRY(loader.status());
+    LOCKSTEP_TRY(sum_evaluations(out, group));
     return out;
 }
 
@@ -214,9 +210,7 @@ Result<std::optional<double>> gradient_factor(const TrainConfig& config, double 
     const double factor = mean / scaler.scale();
     result.gradient_norm = norm * factor;
     const Result<bool> use = scaler.use(std::isfinite(norm));
-    if (!use) {
-        return fail(use.error());
-    }
+    LOCKSTEP_TRY(use);
     result.skipped = !*use;
     return *use ? std::optional{factor * clip_factor(result.gradient_norm, config.gradient_clip)}
                 : std::nullopt;
@@ -227,9 +221,7 @@ Status apply_gradients(const TrainConfig& config, std::span<float> parameters,
                        Optimizer& optimizer, LossScaler& scaler, StepResult& result) {
     const Result<std::optional<double>> factor =
         gradient_factor(config, std::sqrt(squares), mean, scaler, result);
-    if (!factor) {
-        return fail(factor.error());
-    }
+    LOCKSTEP_TRY(factor);
     if (*factor) {
         optimizer.step(parameters, gradients, static_cast<float>(**factor), result.learning_rate);
     }

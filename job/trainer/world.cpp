@@ -11,9 +11,7 @@ Result<std::vector<std::int64_t>> World::gather(std::int64_t mine) const {
     if (size() > 1) {
         const Status done = all_.all_gather({&mine, 1, Dtype::i64, Device::cpu},
                                             {all.data(), all.size(), Dtype::i64, Device::cpu});
-        if (!done) {
-            return fail(done.error());
-        }
+        LOCKSTEP_TRY(done);
     }
     return all;
 }

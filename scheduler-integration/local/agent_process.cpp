@@ -1,11 +1,12 @@
 #include "scheduler-integration/local/agent_process.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/launch.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/start_limits.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,7 +23,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kClaimBytes = 64U << 10U;
 constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES=";
 
 std::vector<std::string> agent_environment(const AgentCommand& command) {
@@ -47,19 +47,6 @@ std::vector<std::string> agent_environment(const AgentCommand& command) {
     return out;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& items) {
-    std::vector<char*> out;
-    for (auto& item : items) {
-        out.push_back(item.data());
-    }
-    out.push_back(nullptr);
-    return out;
-}
-
-UniqueFd open_pidfd(pid_t pid) {
-    return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
-}
-
 std::string log_name(std::int32_t node_rank) {
     std::array<char, 32> name{};
     std::snprintf(name.data(), name.size(), "agent-%05d.log", node_rank);
@@ -67,39 +54,18 @@ std::string log_name(std::int32_t node_rank) {
 }
 
 int spawn(const AgentCommand& command, pid_t& pid) {
-    std::vector<std::string> argv{command.program, "run",
-                                  "--attempt-dir", command.attempt_directory.string(),
-                                  "--node",        std::to_string(command.node_rank),
-                                  "--node-name",   command.node_name};
-    argv.insert(argv.end(), {"--start-limits", to_text(start_limits())});
-    argv.insert(argv.end(), command.extra.begin(), command.extra.end());
-    auto environment = agent_environment(command);
-    const std::string log = (command.attempt_directory / log_name(command.node_rank)).string();
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
-                                       O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
-    ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    // The daemon's sockets and database are none of the agent's.
-    ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-    ::posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigset_t all;
-    ::sigemptyset(&none);
-    ::sigfillset(&all);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setsigdefault(&attributes, &all);
-    ::posix_spawnattr_setflags(&attributes,
-                               POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    auto arguments = pointers(argv);
-    auto variables = pointers(environment);
-    const int failed = ::posix_spawn(&pid, command.program.c_str(), &actions, &attributes,
-                                     arguments.data(), variables.data());
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::posix_spawnattr_destroy(&attributes);
-    return failed;
+    LaunchPlan launching;
+    launching.program = command.program;
+    launching.argv = {command.program,  "run",
+                      "--attempt-dir",  command.attempt_directory.string(),
+                      "--node",         std::to_string(command.node_rank),
+                      "--node-name",    command.node_name,
+                      "--start-limits", to_text(start_limits())};
+    launching.argv.insert(launching.argv.end(), command.extra.begin(), command.extra.end());
+    launching.environment = agent_environment(command);
+    launching.log = (command.attempt_directory / log_name(command.node_rank)).string();
+    launching.group = ProcessGroup::session;
+    return launch(launching, pid);
 }
 
 // Whether somebody holds the lock of an open claim file.
@@ -135,7 +101,7 @@ ClaimState read_claim(const std::filesystem::path& attempt_directory, std::int32
     if (!fd) {
         return state;
     }
-    if (const auto text = read_file(path, kClaimBytes)) {
+    if (const auto text = read_file(path, limits::kAttemptFileBytes)) {
         if (auto claim = wire::decode_claim_file(*text)) {
             state.claim = std::move(*claim);
         }

@@ -52,10 +52,10 @@ Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const
         errors.push_back({"/resources/gpu_type",
                           "this machine's GPUs are allocated regardless of type: leave it out"});
     }
-    if (ranks > kLocalRanks) {
+    if (ranks > limits::kLocalRanks) {
         errors.push_back({"/resources/ranks_per_node",
                           plural(ranks, "rank") + " in all; this machine starts at most " +
-                              std::to_string(kLocalRanks) + " for one job"});
+                              std::to_string(limits::kLocalRanks) + " for one job"});
     }
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));

@@ -27,9 +27,6 @@ struct LocalNeed {
     bool operator==(const LocalNeed&) const = default;
 };
 
-// Ranks of one job on this machine: each costs the agent a pipe, a socket and a process.
-inline constexpr std::int32_t kLocalRanks = 1024;
-
 class Ledger {
   public:
     // GPUs without names are named by their numbers.

@@ -19,9 +19,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kEndedKept = 1000;  // attempts whose end can still be asked for
-// What a keeper takes to end what its agent has left and to start it again.
-constexpr auto kKeeperPatience = std::chrono::seconds{2};
 constexpr int kClaimedElsewhere = 3;  // exit code of an agent that found its node claimed
 
 std::string id_of(const JobId& job, std::int32_t attempt) {
@@ -109,9 +106,7 @@ LocalScheduler::~LocalScheduler() = default;
 
 Result<Admission> LocalScheduler::admit(const JobSpec& spec) const {
     auto warnings = ledger_.admit(spec.resources);
-    if (!warnings) {
-        return fail(warnings.error());
-    }
+    LOCKSTEP_TRY(warnings);
     if (spec.launch == Launch::task) {
         return fail(field_errors(
             {{"/launch",
@@ -303,7 +298,7 @@ Task<void> LocalScheduler::watch(AttemptPointer attempt, std::int32_t node_rank)
     // starting it again.
     if (!agent.child && attempt->request.resources.is_elastic()) {
         agent.waits = true;
-        co_await sleep_on(agent.again_timer, kKeeperPatience);
+        co_await sleep_on(agent.again_timer, limits::kKeeperPatience);
         agent.waits = false;
         auto again = stopped_ ? std::nullopt : adopt_agent(attempt->request.directory, node_rank);
         if (again) {
@@ -358,7 +353,7 @@ void LocalScheduler::end(Attempt& attempt, std::string message) {
     ledger_.release(attempt.id);
     ended_.push_back(attempt.id);
     announce(attempt);
-    if (ended_.size() > kEndedKept) {
+    if (ended_.size() > limits::kEndedAttempts) {
         attempts_.erase(ended_.front());
         ended_.pop_front();
     }

@@ -105,9 +105,7 @@ std::string batch_job_name(std::string_view name, const JobId& job, std::int32_t
 }
 
 Result<BatchScript> make_batch_script(const AttemptRequest& request, const BatchSite& site) {
-    if (const auto good = check(request, site); !good) {
-        return fail(good.error());
-    }
+    LOCKSTEP_TRY(check(request, site));
     SbatchOptions asked = sbatch_options(request, site.gpus_as_gres);
     BatchText parts;
     parts.title = "job " + request.job.value + ", attempt " + std::to_string(request.attempt);
@@ -126,18 +124,14 @@ Result<BatchScript> make_batch_script(const AttemptRequest& request, const Batch
     out.path = request.directory + "/" + std::string{kBatchFileName};
     out.sbatch_arguments = {"--parsable", out.path};
     auto text = text_of(parts);
-    if (!text) {
-        return fail(text.error());
-    }
+    LOCKSTEP_TRY(text);
     out.text = std::move(*text);
     // What differs between attempts that run the same.
     parts.name = batch_job_name(request.name, JobId{std::string{kTemplateJob}}, 1);
     parts.title = "<job>";
     parts.directory = "<attempt>";
     const auto common = text_of(parts);
-    if (!common) {
-        return fail(common.error());
-    }
+    LOCKSTEP_TRY(common);
     out.hash = sha256_hex(*common);
     return out;
 }

@@ -1,11 +1,11 @@
 #include "scheduler-integration/slurm/batch_text.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
 
 namespace lockstep::slurm {
 namespace {
-
-constexpr std::size_t kPathBytes = 4096;  // limits.hpp's
 
 using Options = std::vector<std::pair<std::string, std::string>>;
 
@@ -189,7 +189,7 @@ bool only_of(std::string_view text, std::string_view also) {
 }
 
 bool is_plain_path(std::string_view path) {
-    return path.size() > 1 && path.size() <= kPathBytes && path.front() == '/' &&
+    return path.size() > 1 && path.size() <= limits::kPathBytes && path.front() == '/' &&
            only_of(path, "/_.+-");
 }
 
@@ -205,7 +205,9 @@ std::string batch_job_name(std::string_view name, std::string_view job_id, long 
     };
     job_id.remove_prefix(std::min<std::size_t>(3, job_id.size()));  // "ls-"
     const std::string tail = "-" + slug(job_id) + "-a" + std::to_string(attempt);
-    return slug(name.substr(0, kJobNameBytes - std::min(kJobNameBytes, tail.size()))) + tail;
+    return slug(name.substr(
+               0, limits::kSlurmJobNameBytes - std::min(limits::kSlurmJobNameBytes, tail.size()))) +
+           tail;
 }
 
 bool make_batch_text(const BatchText& parts, std::string& out) {

@@ -3,6 +3,8 @@
 // does the privileged lockstep-exec (../exec). Pure; any thread.
 #pragma once
 
+#include "job/base/limits.hpp"
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -18,7 +20,6 @@ inline constexpr int kNoAgentExit = 127;
 // Of one that was sent SIGTERM: as a shell says it. Slurm tells the state of a job that it ends
 // itself, so with FAILED it was somebody else.
 inline constexpr int kToldToEndExit = 143;
-inline constexpr std::size_t kJobNameBytes = 128;
 
 struct BatchText {
     std::string title;        // "job ls-…, attempt 1", for the reader
@@ -41,8 +42,8 @@ bool only_of(std::string_view text, std::string_view also);
 // Needs no quotes in bash nor in an #SBATCH line, and is no pattern of sbatch's (%j).
 bool is_plain_path(std::string_view path);
 
-// <job's name>-<ulid>-a<attempt> in lower case, [a-z0-9._-], at most kJobNameBytes: squeue's -n
-// matches without case and takes commas for a list.
+// <job's name>-<ulid>-a<attempt> in lower case, [a-z0-9._-], at most limits::kSlurmJobNameBytes:
+// squeue's -n matches without case and takes commas for a list.
 std::string batch_job_name(std::string_view name, std::string_view job_id, long attempt);
 
 // Makes `out`. False: a value cannot stand in a script, and `out` says which.

@@ -121,9 +121,7 @@ Result<ExecReply> read_reply(int fd, Deadline until) {
                                      {&out.out, head.out_size},
                                      {&out.err, head.err_size}}) {
         auto read = read_text(fd, size, until);
-        if (!read) {
-            return fail(read.error());
-        }
+        LOCKSTEP_TRY(read);
         *text = std::move(*read);
     }
     return out;

@@ -1,5 +1,7 @@
 #include "scheduler-integration/slurm/hostlist.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -11,7 +13,7 @@ namespace {
 // RFC 1123 bounds a host name to 253 characters.
 constexpr std::size_t kNameBytes = 253;
 // One entry with its brackets: 65,536 single numbers of 6 digits and a comma.
-constexpr std::size_t kItemBytes = 7 * kHostlistNames;
+constexpr std::size_t kItemBytes = 7 * limits::kHostlistNames;
 // 18 digits fit an int64; no cluster numbers its nodes with more.
 constexpr std::size_t kDigits = 18;
 
@@ -51,9 +53,7 @@ class Expander {
                 ++position_;
             }
             started_ = true;
-            if (Status item = this->item(); !item) {
-                return fail(std::move(item).error());
-            }
+            LOCKSTEP_TRY(this->item());
         }
         return std::move(names_);
     }
@@ -71,8 +71,9 @@ class Expander {
                 if (Status read = group(numbers); !read) {
                     return read;
                 }
-                if (numbers.size() > (kHostlistNames - names_.size()) / count) {
-                    return bad("more than " + std::to_string(kHostlistNames) + " names", begin);
+                if (numbers.size() > (limits::kHostlistNames - names_.size()) / count) {
+                    return bad("more than " + std::to_string(limits::kHostlistNames) + " names",
+                               begin);
                 }
                 count *= numbers.size();
                 groups.push_back(std::move(numbers));
@@ -89,8 +90,8 @@ class Expander {
         if (position_ == begin) {
             return bad("an empty name", begin);
         }
-        if (names_.size() + count > kHostlistNames) {
-            return bad("more than " + std::to_string(kHostlistNames) + " names", begin);
+        if (names_.size() + count > limits::kHostlistNames) {
+            return bad("more than " + std::to_string(limits::kHostlistNames) + " names", begin);
         }
         return combine(texts, groups, count, begin);
     }
@@ -143,8 +144,9 @@ class Expander {
             if (high < *low) {
                 return bad("a range that descends", from);
             }
-            if (static_cast<std::uint64_t>(high - *low) >= kHostlistNames - numbers.size()) {
-                return bad("more than " + std::to_string(kHostlistNames) + " names", from);
+            if (static_cast<std::uint64_t>(high - *low) >=
+                limits::kHostlistNames - numbers.size()) {
+                return bad("more than " + std::to_string(limits::kHostlistNames) + " names", from);
             }
             for (std::int64_t i = *low; i <= high; ++i) {
                 numbers.push_back(padded(i, width));

@@ -5,6 +5,7 @@
 // Pure; any thread.
 #pragma once
 
+#include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 
 #include <cstddef>
@@ -15,12 +16,9 @@
 
 namespace lockstep {
 
-// Names in one list; twice the largest cluster there is, and Slurm's own MAX_SLURM_NODES.
-inline constexpr std::size_t kHostlistNames = 65'536;
-
 // All names, in order, repeated ones repeated. Empty text is no names. invalid, with the byte
 // (from 0): brackets that do not match or nest, an empty or descending range, a name with a
-// character no host has, more than kHostlistNames names.
+// character no host has, more than limits::kHostlistNames names.
 Result<std::vector<std::string>> expand_hostlist(std::string_view text);
 
 // The names as a short hostlist that expands to exactly the same names in the same order: runs

@@ -108,6 +108,19 @@ std::optional<SlurmState> state_of(const Json* value) {
     return parse_slurm_states(words);
 }
 
+std::vector<SlurmError> errors_of(const Json* value) {
+    std::vector<SlurmError> out;
+    if (value == nullptr || !value->is_array()) {
+        return out;
+    }
+    const std::vector<std::string> texts = messages(value);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        const auto number = number_of(member((*value)[i], "error_number"));
+        out.push_back(number && *number != 0 ? slurm_error_of(*number) : slurm_error_in(texts[i]));
+    }
+    return out;
+}
+
 std::vector<std::string> messages(const Json* value) {
     std::vector<std::string> out;
     if (value == nullptr || !value->is_array()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "job/base/json.hpp"
+#include "scheduler-integration/slurm/slurm_errors.hpp"
 #include "scheduler-integration/slurm/slurm_state.hpp"
 
 #include <cstdint>
@@ -37,6 +38,9 @@ std::optional<SlurmState> state_of(const Json* value);
 
 // Of the arrays `errors` and `warnings`: what each says, cleaned for a person, at most 16.
 std::vector<std::string> messages(const Json* value);
+// Of `errors`, in the same order and as many: by error_number; one without a number (a list of
+// plain sentences) by its sentence.
+std::vector<SlurmError> errors_of(const Json* value);
 
 // What every document says about who wrote it.
 struct Meta {

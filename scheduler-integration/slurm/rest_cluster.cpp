@@ -161,9 +161,7 @@ std::optional<SlurmNode> node_of(const Json& record) {
 Result<std::vector<SlurmPartition>> parse_partitions(const ClientResponse& response,
                                                      std::string_view user) {
     const auto records = elements_of("partitions", response, user);
-    if (!records) {
-        return fail(records.error());
-    }
+    LOCKSTEP_TRY(records);
     std::vector<SlurmPartition> out;
     for (const Json& record : *records) {
         SlurmPartition partition = partition_of(record);
@@ -176,9 +174,7 @@ Result<std::vector<SlurmPartition>> parse_partitions(const ClientResponse& respo
 
 Result<NodeTable> parse_nodes(const ClientResponse& response, std::string_view user) {
     const auto records = elements_of("nodes", response, user);
-    if (!records) {
-        return fail(records.error());
-    }
+    LOCKSTEP_TRY(records);
     NodeTable table;
     for (const Json& record : *records) {
         if (auto node = node_of(record)) {

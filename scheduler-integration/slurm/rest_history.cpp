@@ -69,9 +69,7 @@ std::optional<SlurmJob> history_job(const Json& record, bool& ours, std::string_
 Result<JobTable> parse_history(const ClientResponse& response, std::string_view user,
                                std::int64_t since) {
     const auto records = elements_of("jobs", response, user);
-    if (!records) {
-        return fail(records.error());
-    }
+    LOCKSTEP_TRY(records);
     JobTable table;
     for (const Json& record : *records) {
         bool ours = false;

@@ -462,18 +462,12 @@ Result<std::string> submission(std::string_view script, const JobSite& site) {
         return fail(Errc::invalid, "the batch script holds other characters than ASCII");
     }
     const auto directives = read_directives(script);
-    if (!directives) {
-        return fail(directives.error());
-    }
+    LOCKSTEP_TRY(directives);
     Job job{site};
     for (const Directive& directive : *directives) {
-        if (const Status taken = job.take(directive); !taken) {
-            return fail(taken.error());
-        }
+        LOCKSTEP_TRY(job.take(directive));
     }
-    if (const Status complete = job.complete(); !complete) {
-        return fail(complete.error());
-    }
+    LOCKSTEP_TRY(job.complete());
     Json body = Json::object();
     if (site.parser <= 40) {
         body["script"] = std::string{script};

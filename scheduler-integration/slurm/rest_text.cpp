@@ -3,7 +3,6 @@
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/json_parts.hpp"
 #include "scheduler-integration/slurm/slurm_json.hpp"
-#include "scheduler-integration/slurm/text_rows.hpp"
 
 #include <algorithm>
 #include <array>
@@ -53,23 +52,25 @@ bool is_token_text(std::string_view token) {
 }
 
 // The document without its one long array.
-Result<json_fields::Meta> frame_of(const json_parts::Parts& parts,
-                                   std::vector<std::string>& errors) {
-    const auto frame = parse_json(parts.frame);
-    if (!frame) {
-        return fail(frame.error());
+struct Complaints {
+    std::vector<std::string> texts;
+    std::vector<SlurmError> errors;
+
+    bool empty() const { return texts.empty(); }
+    bool have(SlurmError error) const {
+        return std::find(errors.begin(), errors.end(), error) != errors.end();
     }
-    errors = json_fields::messages(member(*frame, "errors"));
-    return json_fields::meta_of(*frame);
+};
+Result<Complaints> complaints_of(const json_parts::Parts& parts) {
+    const auto frame = parse_json(parts.frame);
+    LOCKSTEP_TRY(frame);
+    const Json* const errors = member(*frame, "errors");
+    return Complaints{json_fields::messages(errors), json_fields::errors_of(errors)};
 }
 
-std::vector<std::string> errors_in(const std::string& body) {
-    std::vector<std::string> errors;
+Complaints complaints_in(const std::string& body) {
     const auto parts = json_parts::take_apart(body, "jobs", kUnreadOfRest);
-    if (parts) {
-        (void)frame_of(*parts, errors);
-    }
-    return errors;
+    return parts ? complaints_of(*parts).value_or(Complaints{}) : Complaints{};
 }
 
 std::string joined(const std::vector<std::string>& texts) {
@@ -144,20 +145,21 @@ Error query_failure(std::string_view what, const ClientResponse& response, std::
         return Error{Errc::denied, "slurmrestd does not take " + its_token(user) + " (" +
                                        plain_text(response) + ")"};
     }
-    const auto errors = errors_in(response.body);
-    if (errors.empty()) {
+    const Complaints said = complaints_in(response.body);
+    if (said.empty()) {
         return Error{Errc::unavailable, "slurmrestd: " + plain_text(response)}.in(what);
     }
-    const std::string text = joined(errors);
     Errc code = Errc::unavailable;
-    if (rows::contains_any(text, {"Invalid job id", "Invalid user", "Invalid job array"})) {
+    if (said.have(SlurmError::no_such_job)) {
         code = Errc::not_found;
-    } else if (rows::contains_any(text, {"Access/permission denied", "authentication"})) {
+    } else if (said.have(SlurmError::denied) || said.have(SlurmError::unauthenticated)) {
         code = Errc::denied;
+    } else if (said.have(SlurmError::already_over)) {
+        code = Errc::conflict;
     }
     // All that 22.05 says when slurmctld does not take the token (seen live).
-    const bool unsaid = text.find("Unspecified error") != std::string::npos;
-    return Error{code, "Slurm: " + text +
+    const bool unsaid = said.have(SlurmError::unspecified);
+    return Error{code, "Slurm: " + joined(said.texts) +
                            (unsaid ? " (maybe it does not take " + its_token(user) + ")" : "")}
         .in(what);
 }
@@ -171,15 +173,12 @@ Result<std::vector<Json>> elements_of(const char* name, const ClientResponse& re
     if (!parts) {
         return fail(std::move(parts).error().in(name));
     }
-    std::vector<std::string> errors;
-    const auto meta = frame_of(*parts, errors);
-    if (!meta) {
-        return fail(Error{meta.error()}.in(name));
+    const auto said = complaints_of(*parts);
+    if (!said) {
+        return fail(Error{said.error()}.in(name));
     }
-    const bool nothing = std::any_of(errors.begin(), errors.end(), [](const std::string& text) {
-        return text.find("Nothing found") != std::string::npos;
-    });
-    if (!errors.empty() && !nothing) {
+    const bool nothing = said->have(SlurmError::nothing_found);
+    if (!said->empty() && !nothing) {
         return fail(query_failure(name, response, user));
     }
     if (!parts->found && !nothing) {
@@ -256,9 +255,7 @@ SubmitReply submit_reply(const ClientResponse& response, std::string_view user) 
 
 Result<PingAnswer> parse_ping_answer(const ClientResponse& response, std::string_view user) {
     const auto document = document_of("ping", response, user);
-    if (!document) {
-        return fail(document.error());
-    }
+    LOCKSTEP_TRY(document);
     PingAnswer out;
     out.meta = json_fields::meta_of(*document);
     const Json* pings = member(*document, "pings");
@@ -280,9 +277,7 @@ Result<PingAnswer> parse_ping_answer(const ClientResponse& response, std::string
 
 Result<JobDetail> parse_job_detail(const ClientResponse& response, std::string_view user) {
     const auto records = elements_of("jobs", response, user);
-    if (!records) {
-        return fail(records.error());
-    }
+    LOCKSTEP_TRY(records);
     if (records->empty()) {
         return fail(Errc::not_found, "Slurm knows no such job");
     }

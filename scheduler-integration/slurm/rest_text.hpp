@@ -33,7 +33,7 @@ std::optional<Error> token_problem(std::string_view token, std::string_view user
 // --- failures ------------------------------------------------------------------------------------
 
 // An answer with another status than 200, or with `errors` beside it. denied: 401, 403, or Slurm
-// says so; not_found: "Invalid job id"; unavailable: the rest.
+// says so; not_found: there is no such job; conflict: it is over already; unavailable: the rest.
 Error query_failure(std::string_view what, const ClientResponse& response, std::string_view user);
 // The elements of the one long array `name` of an answer, each parsed by itself; empty where Slurm
 // says "Nothing found". invalid: not JSON, torn, or without the array; else query_failure().

@@ -69,26 +69,20 @@ slurm::BatchSite SlurmScheduler::site(const SlurmSpec& spec) const {
 
 Result<std::optional<std::string>> SlurmScheduler::script(const AttemptRequest& request) const {
     auto made = slurm::make_batch_script(request, site(request.slurm));
-    if (!made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(made);
     return std::optional<std::string>{std::move(made->text)};
 }
 
 Task<Result<std::optional<StartEstimate>>> SlurmScheduler::estimate(AttemptRequest request) {
     auto made = slurm::make_batch_script(request, site(request.slurm));
-    if (!made) {
-        co_return fail(made.error());
-    }
+    LOCKSTEP_CO_TRY(made);
     if (estimates_ >= options_.estimates_at_once) {
         co_return fail(Errc::exhausted, "Slurm is asked for others at the moment; ask again");
     }
     ++estimates_;
     auto reply = co_await backend_->estimate(std::move(made->text));
     --estimates_;
-    if (!reply) {
-        co_return fail(reply.error());
-    }
+    LOCKSTEP_CO_TRY(reply);
     if (!*reply) {
         co_return std::optional<StartEstimate>{};
     }
@@ -160,9 +154,7 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
     const AttemptRequest template_request =
         attempt_request(JobId{std::string{kTemplateJob}}, 1, spec, "/attempt");
     const auto made = slurm::make_batch_script(template_request, site(spec.slurm));
-    if (!made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(made);
     Admission out;
     std::vector<FieldError> errors;
     check_hosts(spec, facts_ ? &facts_->version : nullptr, errors);

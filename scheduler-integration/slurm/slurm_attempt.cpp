@@ -1,11 +1,13 @@
 // size: the rules of one attempt, one short function each
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_blame.hpp"
 #include "scheduler-integration/slurm/slurm_copies.hpp"
+#include "scheduler-integration/slurm/slurm_errors.hpp"
 #include "scheduler-integration/slurm/slurm_reason.hpp"
 
 #include <algorithm>
@@ -14,15 +16,8 @@
 namespace lockstep {
 namespace {
 
-// A job that accounting still calls alive and the controller does not know: forgotten, unless the
-// controller is only coming back.
-constexpr auto kStaleAccounting = std::chrono::seconds{60};
-
 // An sbatch that fails without a word of Slurm's and leaves nothing behind is tried so often.
 constexpr std::size_t kFailuresBelieved = 2;
-
-// At the limit of submitted jobs it is tried again this often.
-constexpr auto kQuotaPause = std::chrono::seconds{15};
 
 std::int64_t number_in(const std::string& text) {
     return to_int(text).value_or(0);
@@ -388,7 +383,7 @@ void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now)
             break;
         case SubmitReply::Kind::later:
             attempt.stage = SlurmAttempt::Stage::safe;
-            attempt.not_before = now + kQuotaPause;
+            attempt.not_before = now + limits::kSubmitLimitPause;
             break;
         case SubmitReply::Kind::not_submitted:
             attempt.stage = SlurmAttempt::Stage::safe;
@@ -492,7 +487,7 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
         let_go_if_stillborn(attempt, patience);
         return;
     }
-    if (chosen != nullptr && asked - attempt.first_empty < kStaleAccounting) {
+    if (chosen != nullptr && asked - attempt.first_empty < limits::kStaleAccounting) {
         return;
     }
     // A wrapper around sbatch that refuses in words of its own looks like one that failed on the

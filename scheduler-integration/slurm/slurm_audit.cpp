@@ -2,6 +2,7 @@
 // the seconds around a job's end comes back with the job RUNNING, which is no longer followed,
 // in this daemon's life or a later one's. They are found by name in the answer that is there
 // anyway.
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
@@ -12,9 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-// Time for agents to leave, for srun, and for one query of the queue.
-constexpr auto kUsualLeave = std::chrono::seconds{5};
 
 struct NamedAttempt {
     JobId job;
@@ -56,7 +54,8 @@ std::optional<std::string> SlurmScheduler::leaving(const JobId& job) const {
     for (const auto& [key, tracked] : tracked_) {
         const SlurmAttempt& attempt = tracked->attempt;
         if (attempt.request.job == job && attempt.over && attempt.id != 0 &&
-            !attempt.nothing_left() && clock_.steady() - attempt.over_at >= kUsualLeave) {
+            !attempt.nothing_left() &&
+            clock_.steady() - attempt.over_at >= limits::kLeavePatience) {
             const bool finishing =
                 attempt.seen && attempt.last_verdict.phase == SlurmPhase::finishing;
             return finishing ? attempt.seen->nodes : "";

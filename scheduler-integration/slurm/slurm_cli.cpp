@@ -112,15 +112,11 @@ Task<Result<ProcessResult>> SlurmCli::run(ProcessCommand command, std::string na
 }
 
 Task<Result<SlurmFacts>> SlurmCli::probe() {
-    if (const Status there = find_programs(); !there) {
-        co_return fail(there.error());
-    }
+    LOCKSTEP_CO_TRY(find_programs());
     SlurmFacts facts;
     std::vector<std::string> arguments{"--version"};
     const auto version = co_await call("sbatch", std::move(arguments), options_.probe_timeout);
-    if (!version) {
-        co_return fail(version.error());
-    }
+    LOCKSTEP_CO_TRY(version);
     if (version->timed_out) {
         co_return fail(Errc::unavailable, "sbatch --version does not end");
     }
@@ -138,23 +134,15 @@ Task<Result<SlurmFacts>> SlurmCli::probe() {
     }
     arguments = strings(kShowConfigArguments);
     const auto config = co_await call("scontrol", std::move(arguments), options_.probe_timeout);
-    if (!config) {
-        co_return fail(config.error());
-    }
+    LOCKSTEP_CO_TRY(config);
     auto known = parse_show_config(output_of(*config));
-    if (!known) {
-        co_return fail(known.error());
-    }
+    LOCKSTEP_CO_TRY(known);
     facts.config = std::move(*known);
     arguments = strings(kShowPartitionArguments);
     const auto partitions = co_await call("scontrol", std::move(arguments), options_.probe_timeout);
-    if (!partitions) {
-        co_return fail(partitions.error());
-    }
+    LOCKSTEP_CO_TRY(partitions);
     auto listed = parse_show_partitions(output_of(*partitions));
-    if (!listed) {
-        co_return fail(listed.error());
-    }
+    LOCKSTEP_CO_TRY(listed);
     facts.partitions = std::move(*listed);
     if (::access((bin_ + "/srun").c_str(), X_OK) == 0) {
         arguments = {"--help"};
@@ -182,36 +170,28 @@ Task<Result<JobTable>> SlurmCli::jobs() {
     const std::string fence = random_secret().substr(0, 24);
     std::vector<std::string> arguments = squeue_arguments(fence, options_.user);
     const auto result = co_await call("squeue", std::move(arguments), options_.query_timeout);
-    if (!result) {
-        co_return fail(result.error());
-    }
+    LOCKSTEP_CO_TRY(result);
     co_return parse_squeue(output_of(*result), fence);
 }
 
 Task<Result<JobTable>> SlurmCli::history(std::string job_name, std::int64_t since) {
     std::vector<std::string> arguments = sacct_arguments(options_.user, since, job_name);
     const auto result = co_await call("sacct", std::move(arguments), options_.query_timeout);
-    if (!result) {
-        co_return fail(result.error());
-    }
+    LOCKSTEP_CO_TRY(result);
     co_return parse_sacct(output_of(*result), options_.uid);
 }
 
 Task<Status> SlurmCli::cancel(std::int64_t id, std::string name) {
     std::vector<std::string> arguments{"--name=" + name, std::to_string(id)};
     const auto result = co_await call("scancel", std::move(arguments), options_.query_timeout);
-    if (!result) {
-        co_return fail(result.error());
-    }
+    LOCKSTEP_CO_TRY(result);
     co_return scancel_status(output_of(*result));
 }
 
 Task<Result<SlurmJobDetail>> SlurmCli::detail(std::int64_t id, std::string name) {
     std::vector<std::string> arguments = show_job_arguments(id);
     const auto result = co_await call("scontrol", std::move(arguments), options_.query_timeout);
-    if (!result) {
-        co_return fail(result.error());
-    }
+    LOCKSTEP_CO_TRY(result);
     co_return parse_show_job(output_of(*result), name);
 }
 
@@ -222,26 +202,18 @@ Task<Result<std::optional<TestOnlyReply>>> SlurmCli::estimate(std::string script
     command.input = std::move(script);
     command.timeout = options_.estimate_timeout;
     const auto result = co_await run(std::move(command), "sbatch --test-only");
-    if (!result) {
-        co_return fail(result.error());
-    }
+    LOCKSTEP_CO_TRY(result);
     auto reply = parse_test_only(output_of(*result));
-    if (!reply) {
-        co_return fail(reply.error());
-    }
+    LOCKSTEP_CO_TRY(reply);
     co_return std::optional<TestOnlyReply>{std::move(*reply)};
 }
 
 Task<Status> SlurmCli::ping() {
     std::vector<std::string> arguments{"ping"};
     const auto result = co_await call("scontrol", std::move(arguments), options_.query_timeout);
-    if (!result) {
-        co_return fail(result.error());
-    }
+    LOCKSTEP_CO_TRY(result);
     const auto controllers = parse_ping(output_of(*result));
-    if (!controllers) {
-        co_return fail(controllers.error());
-    }
+    LOCKSTEP_CO_TRY(controllers);
     const bool up = std::any_of(controllers->begin(), controllers->end(),
                                 [](const ControllerPing& one) { return one.up; });
     if (!up) {
@@ -253,9 +225,7 @@ Task<Status> SlurmCli::ping() {
 Task<Result<NodeTable>> SlurmCli::nodes() {
     std::vector<std::string> arguments = sinfo_node_arguments();
     const auto result = co_await call("sinfo", std::move(arguments), options_.query_timeout);
-    if (!result) {
-        co_return fail(result.error());
-    }
+    LOCKSTEP_CO_TRY(result);
     co_return parse_sinfo_nodes(output_of(*result));
 }
 

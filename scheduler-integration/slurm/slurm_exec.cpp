@@ -149,9 +149,7 @@ Task<Result<JobTable>> SlurmExec::jobs() {
     const std::string fence = random_secret().substr(0, 24);
     order.fence = fence;
     const auto reply = co_await call(std::move(order), "squeue");
-    if (!reply) {
-        co_return fail(reply.error());
-    }
+    LOCKSTEP_CO_TRY(reply);
     co_return parse_squeue(output_of(*reply), fence);
 }
 
@@ -161,9 +159,7 @@ Task<Result<JobTable>> SlurmExec::history(std::string job_name, std::int64_t sin
     order.name = std::move(job_name);
     order.since = std::max<std::int64_t>(0, since);
     const auto reply = co_await call(std::move(order), "sacct");
-    if (!reply) {
-        co_return fail(reply.error());
-    }
+    LOCKSTEP_CO_TRY(reply);
     co_return parse_sacct(output_of(*reply), options_.uid);
 }
 
@@ -173,9 +169,7 @@ Task<Status> SlurmExec::cancel(std::int64_t id, std::string name) {
     order.slurm_job = id;
     order.name = std::move(name);
     const auto reply = co_await call(std::move(order), "scancel");
-    if (!reply) {
-        co_return fail(reply.error());
-    }
+    LOCKSTEP_CO_TRY(reply);
     co_return scancel_status(output_of(*reply));
 }
 
@@ -184,9 +178,7 @@ Task<Result<SlurmJobDetail>> SlurmExec::detail(std::int64_t id, std::string name
     order.what = exec::What::job;
     order.slurm_job = id;
     const auto reply = co_await call(std::move(order), "scontrol");
-    if (!reply) {
-        co_return fail(reply.error());
-    }
+    LOCKSTEP_CO_TRY(reply);
     co_return parse_show_job(output_of(*reply), name);
 }
 

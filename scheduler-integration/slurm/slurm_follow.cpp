@@ -4,6 +4,7 @@
 #include "job/async/on_thread.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
@@ -17,7 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kClockSkew = std::chrono::seconds{60};
 constexpr double kReadBurst = 4;
 // What was acknowledged is looked at this soon: slurmctld saves its state within 5 s, and what it
 // had not saved when it died is forgotten.
@@ -74,8 +74,8 @@ SlurmPatience SlurmScheduler::patience() const {
     if (options_.quarantine.count() > 0) {
         out.quarantine = options_.quarantine;
     } else {
-        out.quarantine =
-            std::chrono::seconds{facts_ ? facts_->config.credential_lifetime() : 300} + kClockSkew;
+        out.quarantine = std::chrono::seconds{facts_ ? facts_->config.credential_lifetime() : 300} +
+                         limits::kSlurmClockSkew;
     }
     return out;
 }
@@ -255,12 +255,10 @@ Task<void> SlurmScheduler::query() {
 // others: one whose job is there already, and one that has had its time. Not without end: each is a
 // process.
 void SlurmScheduler::free_turns() {
-    constexpr auto kLongSend = std::chrono::seconds{10};
-    constexpr std::size_t kMostSending = 32;
     for (const auto& [key, tracked] : tracked_) {
         const SlurmAttempt& attempt = tracked->attempt;
-        const bool hangs = clock_.steady() - attempt.sending_since >= kLongSend &&
-                           counters_.sending < kMostSending;
+        const bool hangs = clock_.steady() - attempt.sending_since >= limits::kLongSubmission &&
+                           counters_.sending < limits::kSubmissionsAtOnce;
         if (attempt.stage == SlurmAttempt::Stage::sending && tracked->has_turn &&
             (attempt.id != 0 || hangs)) {
             tracked->has_turn = false;
@@ -311,7 +309,7 @@ void SlurmScheduler::measure_waits() {
         if (waits) {
             std::string reason = reason_code(job.reason);
             auto& reasons = counters_.pending_reasons;
-            if (reasons.size() >= SlurmCounters::kMostReasons && reasons.count(reason) == 0) {
+            if (reasons.size() >= limits::kWaitReasons && reasons.count(reason) == 0) {
                 reason = "other";
             }
             ++reasons[reason];

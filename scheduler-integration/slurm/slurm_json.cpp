@@ -101,8 +101,9 @@ Result<SlurmJsonJobs> parse_slurm_jobs_json(std::string_view text) {
     out.data_parser = std::move(meta.data_parser);
     out.slurm_release = std::move(meta.slurm_release);
     out.warnings = messages(member(*frame, "warnings"));
-    if (const auto errors = messages(member(*frame, "errors")); !errors.empty()) {
-        const bool unknown = errors.front().find("Invalid job id") != std::string::npos;
+    const Json* const said = member(*frame, "errors");
+    if (const auto errors = messages(said); !errors.empty()) {
+        const bool unknown = json_fields::errors_of(said).front() == SlurmError::no_such_job;
         return fail(unknown ? Errc::not_found : Errc::unavailable, "Slurm: " + errors.front());
     }
     if (!parts->found) {

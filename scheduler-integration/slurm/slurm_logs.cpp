@@ -1,6 +1,7 @@
 #include "scheduler-integration/slurm/slurm_logs.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/step_daemon_text.hpp"
 
@@ -14,7 +15,6 @@ namespace {
 
 constexpr std::size_t kLineBytes = 1024;
 constexpr std::size_t kLogTailBytes = 8U << 10U;
-constexpr std::int32_t kLogsRead = 512;
 
 // Of jobacct_gather's limit and of the kernel's, through cgroups.
 constexpr std::array kMemoryWords{
@@ -44,7 +44,7 @@ std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& 
     MemoryEvidence out;
     out.by = "Slurm";
     out.line = memory_line(directory / "batch.log");
-    for (std::int32_t node = 0; node < std::min(nodes, kLogsRead); ++node) {
+    for (std::int32_t node = 0; node < std::min(nodes, limits::kAgentLogsRead); ++node) {
         std::array<char, 32> name{};
         std::snprintf(name.data(), name.size(), "agent-%05d.log", node);
         if (std::string line = memory_line(directory / name.data()); !line.empty()) {

@@ -1,6 +1,7 @@
 #include "scheduler-integration/slurm/slurm_rest.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/rest_job.hpp"
 #include "scheduler-integration/slurm/slurm_json.hpp"
@@ -10,7 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kScriptBytes = 4U << 20U;  // SchedulerParameters max_script_size's default
 // A job that does not exist: queried to see whether accounting answers.
 constexpr std::string_view kNobodysJob = "lockstep-asks-whether-accounting-answers";
 
@@ -93,9 +93,7 @@ Task<RestAnswer> SlurmRest::ask(Query query, int parser) {
 Task<Result<ClientResponse>> SlurmRest::get(std::string route, std::string_view label,
                                             std::chrono::milliseconds timeout) {
     const auto parser = co_await find_parser();
-    if (!parser) {
-        co_return fail(parser.error());
-    }
+    LOCKSTEP_CO_TRY(parser);
     Query query;
     query.route = std::move(route);
     query.label = label;
@@ -158,18 +156,12 @@ Task<std::string> SlurmRest::accounting(int parser) {
 
 Task<Result<SlurmFacts>> SlurmRest::probe() {
     const auto parser = co_await find_parser(true);
-    if (!parser) {
-        co_return fail(parser.error());
-    }
+    LOCKSTEP_CO_TRY(parser);
     std::string route = "ping";
     const auto answer = co_await get(std::move(route), "ping", options_.probe_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto ping = rest::parse_ping_answer(*answer, options_.user);
-    if (!ping) {
-        co_return fail(ping.error());
-    }
+    LOCKSTEP_CO_TRY(ping);
     SlurmFacts facts;
     const auto version = parse_slurm_version(ping->meta.slurm_release);
     if (!version) {
@@ -188,13 +180,9 @@ Task<Result<SlurmFacts>> SlurmRest::probe() {
     }
     route = "partitions";
     const auto listed = co_await get(std::move(route), "partitions", options_.probe_timeout);
-    if (!listed) {
-        co_return fail(listed.error());
-    }
+    LOCKSTEP_CO_TRY(listed);
     auto partitions = rest::parse_partitions(*listed, options_.user);
-    if (!partitions) {
-        co_return fail(partitions.error());
-    }
+    LOCKSTEP_CO_TRY(partitions);
     facts.partitions = std::move(*partitions);
     if (facts.default_partition() == nullptr) {
         for (SlurmPartition& one : facts.partitions) {
@@ -214,7 +202,7 @@ Task<Result<SlurmFacts>> SlurmRest::probe() {
 
 Task<SubmitReply> SlurmRest::submit(std::string path) {
     // The folder may be the job's user's: a link must not lead to a file of ours.
-    const auto script = read_plain_file(path, kScriptBytes);
+    const auto script = read_plain_file(path, limits::kScriptBytes);
     if (!script) {
         co_return not_submitted(script.error().message);
     }
@@ -266,16 +254,12 @@ Task<SubmitReply> SlurmRest::submit(std::string path) {
 Task<Result<JobTable>> SlurmRest::jobs() {
     std::string route = "jobs";
     const auto answer = co_await get(std::move(route), "jobs", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     if (answer->status != 200) {
         co_return fail(rest::query_failure("jobs", *answer, options_.user));
     }
     auto parsed = parse_slurm_jobs_json(answer->body);
-    if (!parsed) {
-        co_return fail(std::move(parsed.error()));
-    }
+    LOCKSTEP_CO_TRY(parsed);
     JobTable table;
     table.malformed = parsed->malformed;
     for (SlurmJob& job : parsed->jobs) {
@@ -288,9 +272,7 @@ Task<Result<JobTable>> SlurmRest::jobs() {
 
 Task<Result<JobTable>> SlurmRest::history(std::string job_name, std::int64_t since) {
     const auto parser = co_await find_parser();
-    if (!parser) {
-        co_return fail(parser.error());
-    }
+    LOCKSTEP_CO_TRY(parser);
     Query query;
     query.family = "slurmdb";
     query.route = "jobs?skip_steps=true&job_name=" + percent(job_name);
@@ -309,15 +291,11 @@ Task<Result<JobTable>> SlurmRest::history(std::string job_name, std::int64_t sin
 
 Task<Status> SlurmRest::cancel(std::int64_t id, std::string name) {
     const auto parser = co_await find_parser();
-    if (!parser) {
-        co_return fail(parser.error());
-    }
+    LOCKSTEP_CO_TRY(parser);
     const std::string route = "job/" + std::to_string(id);
     std::string target = route;
     const auto answer = co_await get(std::move(target), "job", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto detail = rest::parse_job_detail(*answer, options_.user);
     if (!detail) {
         const bool gone = detail.error().code == Errc::not_found;
@@ -337,23 +315,17 @@ Task<Status> SlurmRest::cancel(std::int64_t id, std::string name) {
         co_return fail(ended.response.error());
     }
     const auto document = rest::document_of("cancel", *ended.response, options_.user);
-    if (document || document.error().code == Errc::not_found ||
-        document.error().message.find("already completed") != std::string::npos) {
-        co_return Status{};
-    }
-    co_return fail(document.error());
+    const bool over = !document && (document.error().code == Errc::not_found ||
+                                    document.error().code == Errc::conflict);
+    co_return document || over ? Status{} : fail(document.error());
 }
 
 Task<Result<SlurmJobDetail>> SlurmRest::detail(std::int64_t id, std::string name) {
     std::string route = "job/" + std::to_string(id);
     const auto answer = co_await get(std::move(route), "job", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto detail = rest::parse_job_detail(*answer, options_.user);
-    if (!detail) {
-        co_return fail(detail.error());
-    }
+    LOCKSTEP_CO_TRY(detail);
     if (detail->job.name != name) {
         co_return fail(Errc::not_found, "the number is another job's");
     }
@@ -364,13 +336,9 @@ Task<Result<SlurmJobDetail>> SlurmRest::detail(std::int64_t id, std::string name
 Task<Status> SlurmRest::ping() {
     std::string route = "ping";
     const auto answer = co_await get(std::move(route), "ping", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     const auto ping = rest::parse_ping_answer(*answer, options_.user);
-    if (!ping) {
-        co_return fail(ping.error());
-    }
+    LOCKSTEP_CO_TRY(ping);
     const bool up = std::any_of(ping->controllers.begin(), ping->controllers.end(),
                                 [](const ControllerPing& one) { return one.up; });
     if (!up) {
@@ -382,9 +350,7 @@ Task<Status> SlurmRest::ping() {
 Task<Result<NodeTable>> SlurmRest::nodes() {
     std::string route = "nodes";
     const auto answer = co_await get(std::move(route), "nodes", options_.query_timeout);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     co_return rest::parse_nodes(*answer, options_.user);
 }
 

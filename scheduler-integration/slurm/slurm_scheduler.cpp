@@ -5,6 +5,7 @@
 #include "job/async/sleep.hpp"
 #include "job/base/check.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/slurm_copies.hpp"
@@ -17,7 +18,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kReleasesPage = "scheduler-integration/README.md, Releases of Slurm";
-constexpr auto kLastSends = std::chrono::seconds{3};
 
 // The part of an attempt's Slurm name that no other attempt has: <ulid>-a<attempt>.
 std::string key_of(const JobId& job, std::int32_t attempt) {
@@ -223,9 +223,7 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
 
 Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
     auto made = slurm::make_batch_script(request, site(request.slurm));
-    if (!made) {
-        co_return fail(made.error());
-    }
+    LOCKSTEP_CO_TRY(made);
     if (!backend_->writes_scripts()) {
         co_return Status{};
     }
@@ -427,7 +425,7 @@ Task<void> SlurmScheduler::stop() {
     // An sbatch that is let finish leaves its job to be found at once; one that is killed leaves a
     // doubt that only the credential's lifetime ends.
     net::steady_timer pause{io_};
-    const auto until = clock_.steady() + kLastSends;
+    const auto until = clock_.steady() + limits::kLastSubmissions;
     while (counters_.sending > 0 && clock_.steady() < until) {
         co_await sleep_on(pause, std::chrono::milliseconds{20});
     }

@@ -6,6 +6,7 @@
 
 #include "job/async/on_thread.hpp"
 #include "job/async/task_group.hpp"
+#include "job/base/limits.hpp"
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
@@ -43,9 +44,8 @@ struct SlurmCounters {
     bool reachable = false;
     double last_poll_seconds = 0;  // how long the last query took
     UnixMillis last_success = 0;   // of a query; 0 = none yet
-    // Of what waits now, by Slurm's word for why; at most kMostReasons and "other".
+    // Of what waits now, by Slurm's word for why; at most limits::kWaitReasons and "other".
     std::map<std::string, std::uint64_t> pending_reasons{};
-    static constexpr std::size_t kMostReasons = 32;
 };
 
 class SlurmScheduler final : public SlurmDriver {

@@ -13,9 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds kShort{20};
-constexpr std::size_t kKeptBytes = 16U << 20U;  // JSON of a body, a statement and a credential
-
 std::string text_of(const Json& json, const char* name) {
     const auto found = json.find(name);
     return found != json.end() && found->is_string() ? found->get<std::string>() : "";
@@ -39,10 +36,8 @@ Result<std::unique_ptr<SlurmSigners>> SlurmSigners::begin(std::shared_ptr<ExecCl
                                                           bool gpus_as_gres) {
     ExecOrder order;
     order.what = exec::What::about;
-    const auto reply = client->call(order, kShort);
-    if (!reply) {
-        return fail(reply.error());
-    }
+    const auto reply = client->call(order, limits::kSignerPatience);
+    LOCKSTEP_TRY(reply);
     if (reply->status != exec::Status::done) {
         return fail(exec_error(*reply));
     }
@@ -78,7 +73,7 @@ Task<Result<std::string>> SlurmSigners::take(std::string user, Signature signatu
         order.what = exec::What::signature;
         order.credential = signature.credential;
         order.statement = statement;
-        const auto reply = client_->call(order, kShort);
+        const auto reply = client_->call(order, limits::kSignerPatience);
         if (!reply) {
             return Result<std::string>{fail(Errc::unavailable, reply.error().message)};
         }
@@ -115,11 +110,10 @@ Result<SlurmSigners::Kept> SlurmSigners::kept(const std::string& user,
     if (!is_slurm_user(user) || !is_signature_name(name)) {
         return fail(Errc::not_found, "there is no such signature");
     }
-    const auto text = read_plain_file(folder_ / user / (name + ".json"), kKeptBytes);
+    const auto text =
+        read_plain_file(folder_ / user / (name + ".json"), limits::kSignatureFileBytes);
     const auto json = text ? parse_json(*text) : fail(text.error());
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     return Kept{text_of(*json, "credential"), text_of(*json, "statement")};
 }
 
@@ -127,11 +121,10 @@ Result<std::string> SlurmSigners::document(const std::string& user, const std::s
     if (!is_slurm_user(user) || !is_signature_name(name)) {
         return fail(Errc::not_found, "there is no such signature");
     }
-    const auto text = read_plain_file(folder_ / user / (name + ".json"), kKeptBytes);
+    const auto text =
+        read_plain_file(folder_ / user / (name + ".json"), limits::kSignatureFileBytes);
     const auto json = text ? parse_json(*text) : fail(text.error());
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     return text_of(*json, "document");
 }
 
@@ -189,9 +182,7 @@ Result<UniqueFd> SlurmSigners::open(const std::filesystem::path& path) const {
         return fail(Errc::denied, path.string() + ": no file of an attempt");
     }
     const auto signature = any_of(parts[0]);
-    if (!signature) {
-        return fail(signature.error());
-    }
+    LOCKSTEP_TRY(signature);
     ExecOrder order;
     order.verb = exec::Verb::open_log;
     order.job = parts[1];
@@ -201,10 +192,8 @@ Result<UniqueFd> SlurmSigners::open(const std::filesystem::path& path) const {
     }
     order.credential = signature->credential;
     order.statement = signature->statement;
-    auto reply = client_->call(order, kShort);
-    if (!reply) {
-        return fail(reply.error());
-    }
+    auto reply = client_->call(order, limits::kSignerPatience);
+    LOCKSTEP_TRY(reply);
     if (reply->status == exec::Status::failed) {
         return fail(Errc::not_found, path.string() + ": " + printable(reply->message));
     }

@@ -1,7 +1,9 @@
 // size: parsers for the output of squeue, sacct and sbatch
 #include "scheduler-integration/slurm/slurm_text.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "scheduler-integration/slurm/slurm_errors.hpp"
 #include "scheduler-integration/slurm/text_rows.hpp"
 
 #include <algorithm>
@@ -126,12 +128,6 @@ std::optional<SlurmJob> sacct_row(std::string_view line, std::int64_t uid) {
     return job;
 }
 
-// Status 0 and this on stderr is no answer (seen as squeue's, ood_core slurm.rb).
-bool admits_failure(std::string_view err) {
-    return rows::contains_any(err, {"slurm_load_jobs error", "Unable to contact slurm controller",
-                                    "Socket timed out", "Problem talking to the database"});
-}
-
 // One line that is a job id as --parsable prints it, or the sentence without that option.
 struct IdLine {
     std::int64_t id = 0;
@@ -166,17 +162,12 @@ std::optional<IdLine> id_line(std::string_view line) {
     return name ? std::optional{IdLine{*id, rest}} : std::nullopt;
 }
 
-// Words of the program, not of a wrapper around it.
-bool sbatch_itself_says_no(std::string_view text) {
-    return rows::contains_any(
-        text, {"Batch job submission failed: ", "sbatch: error: ", "sbatch: fatal: "});
-}
-
 }  // namespace
 
 bool is_slurm_job_name(std::string_view text) {
     const auto last = text.rfind("-a");
-    if (text.size() > kSlurmNameBytes || last == std::string_view::npos || last < kUlidLength + 2) {
+    if (text.size() > limits::kSlurmNameBytes || last == std::string_view::npos ||
+        last < kUlidLength + 2) {
         return false;
     }
     const std::string_view attempt = text.substr(last + 2);
@@ -209,7 +200,8 @@ SubmitReply parse_sbatch(const ProgramOutput& output) {
         std::string both{output.err};
         both.append("\n").append(output.out);
         reply.kind = ended ? classify_submit_error(both) : SubmitReply::Kind::ambiguous;
-        if (reply.kind == SubmitReply::Kind::denied && !sbatch_itself_says_no(both)) {
+        if (reply.kind == SubmitReply::Kind::denied &&
+            !rows::contains_any(both, kSbatchsOwnTexts)) {
             reply.kind = SubmitReply::Kind::ambiguous;
         }
         reply.ended_badly = ended;
@@ -236,34 +228,11 @@ SubmitReply parse_sbatch(const ProgramOutput& output) {
                         : "sbatch printed several numbers that may be the job id"};
 }
 
-// Slurm's sentences: slurm_strerror() (src/common/slurm_errno.c).
-std::string_view field_of_refusal(std::string_view text) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kFields{{
-        {"invalid number of nodes (-N ", "/slurm/nodelist"},
-        {"nvalid account", "/slurm/account"},
-        {"nvalid qos", "/slurm/qos"},
-        {"nvalid partition", "/slurm/partition"},
-        {"Requested partition", "/slurm/partition"},
-        {"nvalid feature", "/slurm/constraint"},
-        {"eservation is invalid", "/slurm/reservation"},
-        {"nvalid node name", "/slurm/nodelist"},
-        {"time limit is invalid", "/resources/time_limit"},
-        {"node configuration is not available", "/resources"},
-    }};
-    for (const auto& [sentence, pointer] : kFields) {
-        if (text.find(sentence) != std::string_view::npos) {
-            return pointer;
-        }
-    }
-    return "";
-}
-
 SubmitReply::Kind classify_submit_error(std::string_view text) {
     if (rows::contains_any(text, kAmbiguousTexts)) {
         return SubmitReply::Kind::ambiguous;
     }
-    // AssocMaxSubmitJobLimit, QOSGrpSubmitJobsLimit, …: printed before the sentence that all share.
-    if (rows::contains_any(text, {"MaxSubmitJob", "GrpSubmitJob"})) {
+    if (rows::contains_any(text, kSubmitLimitTexts)) {
         return SubmitReply::Kind::later;
     }
     if (rows::contains_any(text, kNotSubmittedTexts)) {
@@ -393,13 +362,24 @@ Error slurm_failure(std::string_view program, const ProgramOutput& output) {
                              : "status " + std::to_string(output.exit_status.value_or(0));
     }
     Errc code = Errc::unavailable;
-    if (rows::contains_any(text, {"Invalid job id", "Invalid user", "Invalid job array"})) {
-        code = Errc::not_found;
-    } else if (rows::contains_any(text, {"Access/permission denied", "Invalid user id"})) {
-        code = Errc::denied;
-    } else if (rows::contains_any(
-                   text, {"unrecognized option", "Invalid option", "Invalid time specification"})) {
-        code = Errc::internal;  // an argument of ours that this version does not take
+    switch (slurm_error_in(text)) {
+        case SlurmError::no_such_job:
+            code = Errc::not_found;
+            break;
+        case SlurmError::already_over:
+            code = Errc::conflict;
+            break;
+        case SlurmError::denied:
+            code = Errc::denied;
+            break;
+        case SlurmError::argument_unknown:
+            code = Errc::internal;
+            break;
+        case SlurmError::unauthenticated:  // munge may be back in a moment
+        case SlurmError::nothing_found:
+        case SlurmError::unspecified:
+        case SlurmError::other:
+            break;
     }
     return Error{code, std::move(text)}.in(program);
 }
@@ -426,11 +406,11 @@ Result<std::vector<ControllerPing>> parse_ping(const ProgramOutput& output) {
 }
 
 Status scancel_status(const ProgramOutput& output) {
-    if (!output.succeeded() && output.err.find("already completed") == std::string_view::npos &&
-        output.err.find("Invalid job id") == std::string_view::npos) {
-        return fail(slurm_failure("scancel", output));
+    const SlurmError said = slurm_error_in(output.err);
+    if (output.succeeded() || said == SlurmError::already_over || said == SlurmError::no_such_job) {
+        return {};
     }
-    return {};
+    return fail(slurm_failure("scancel", output));
 }
 
 }  // namespace lockstep

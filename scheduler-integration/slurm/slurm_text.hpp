@@ -30,8 +30,7 @@ struct ProgramOutput {
 };
 
 // Whether the text has the form of the Slurm names we give: `<name>-<ulid>-a<attempt>` in lower
-// case, ^[a-z0-9._-]+-[0-9a-hjkmnp-tv-z]{26}-a[0-9]+$, at most kSlurmNameBytes.
-inline constexpr std::size_t kSlurmNameBytes = 200;
+// case, ^[a-z0-9._-]+-[0-9a-hjkmnp-tv-z]{26}-a[0-9]+$, at most limits::kSlurmNameBytes.
 bool is_slurm_job_name(std::string_view text);
 // The part of such a name that no other attempt has: `<ulid>-a<attempt>`; "" of any other text.
 std::string attempt_part(const std::string& name);
@@ -56,9 +55,6 @@ struct SubmitReply {
     std::string message;       // Slurm's own lines, cleaned for a person; empty when accepted
     bool ended_badly = false;  // sbatch ended by itself with a status other than 0
 };
-
-// The field of the spec that a refusal is about, as a pointer; "" if it does not say.
-std::string_view field_of_refusal(std::string_view text);
 
 // `sbatch --parsable`: the last line of stdout that is `id`, `id;cluster` or `id,cluster`, whatever
 // a site's wrapper prints around it. A status other than 0 is `rejected` only for messages that

@@ -2,6 +2,7 @@
 
 #include "job/base/files.hpp"
 #include "job/base/json.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
@@ -10,7 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kTokenBytes = 8U << 10U;
 constexpr std::string_view kPrefix = "SLURM_JWT=";
 
 // Base 64 of RFC 4648 §5 without padding, as JWTs have it (RFC 7515 §2).
@@ -52,7 +52,8 @@ Result<SlurmTokenClaims> read_slurm_token(std::string_view text) {
                     "between them, as scontrol token prints it");
     };
     const std::vector<std::string> parts = split(text, '.');
-    if (text.size() > kTokenBytes || parts.size() != 3 || parts[0].empty() || parts[2].empty()) {
+    if (text.size() > limits::kSlurmTokenBytes || parts.size() != 3 || parts[0].empty() ||
+        parts[2].empty()) {
         return no_token();
     }
     // It becomes a line of an HTTP request.
@@ -86,9 +87,7 @@ Result<SlurmTokens::Kept> SlurmTokens::check(const std::string& user, std::strin
         return fail(Errc::invalid, printable(user) + " cannot be a user of Slurm here");
     }
     auto claims = read_slurm_token(text);
-    if (!claims) {
-        return fail(claims.error());
-    }
+    LOCKSTEP_TRY(claims);
     if (!claims->user.empty() && claims->user != user) {
         return fail(Errc::invalid,
                     "this token is of " + printable(claims->user) + ", not of " + user);
@@ -103,7 +102,7 @@ void SlurmTokens::load() {
     std::error_code ec;
     for (const auto& entry : std::filesystem::directory_iterator{folder_, ec}) {
         const std::string user = entry.path().filename().string();
-        const auto text = read_plain_file(entry.path(), kTokenBytes);
+        const auto text = read_plain_file(entry.path(), limits::kSlurmTokenBytes);
         auto kept = text ? check(user, *text) : fail(text.error());
         if (kept) {
             tokens_[user] = std::move(*kept);
@@ -116,9 +115,7 @@ void SlurmTokens::load() {
 
 Status SlurmTokens::put(const std::string& user, const std::string& credential) {
     auto kept = check(user, credential);
-    if (!kept) {
-        return fail(kept.error());
-    }
+    LOCKSTEP_TRY(kept);
     if (const Status made = make_private_directories(folder_); !made) {
         return made;
     }

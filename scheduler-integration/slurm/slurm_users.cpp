@@ -1,6 +1,7 @@
 #include "scheduler-integration/slurm/slurm_users.hpp"
 
 #include "job/async/sleep.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <pwd.h>
@@ -14,8 +15,6 @@ namespace lockstep {
 namespace {
 
 constexpr auto kBeginAgain = std::chrono::seconds{30};
-// slurmrestd answers with everybody's jobs, and there may be many users with nothing to follow.
-constexpr auto kIdleUser = std::chrono::minutes{10};
 
 Observation unreachable(std::string why) {
     Observation out;
@@ -34,7 +33,7 @@ SlurmUsers::SlurmUsers(net::io_context& io, const Clock& clock, MakeBackend make
       options_(std::move(options)),
       tokens_(clock, std::move(token_folder)),
       tasks_(io) {
-    options_.idle_most = kIdleUser;
+    options_.idle_most = limits::kIdleUser;
     nobody_ = make("");
 }
 
@@ -47,7 +46,7 @@ SlurmUsers::SlurmUsers(net::io_context& io, const Clock& clock, MakeBackend make
       tokens_(clock, {}),
       signers_(std::move(signers)),
       tasks_(io) {
-    options_.idle_most = kIdleUser;
+    options_.idle_most = limits::kIdleUser;
     nobody_ = make("");
 }
 
@@ -326,7 +325,7 @@ SlurmCounters SlurmUsers::counters() {
         out.leftovers += one.leftovers;
         out.leftovers_cancelled += one.leftovers_cancelled;
         for (const auto& [reason, jobs] : one.pending_reasons) {
-            const bool room = out.pending_reasons.size() < SlurmCounters::kMostReasons ||
+            const bool room = out.pending_reasons.size() < limits::kWaitReasons ||
                               out.pending_reasons.count(reason) > 0;
             out.pending_reasons[room ? reason : "other"] += jobs;
         }

@@ -1,6 +1,5 @@
-// What the parsers of Slurm's text share: lines, separated fields, strict numbers, messages, and
-// the error texts of a submission. Used by slurm_text.cpp, slurm_info.cpp and slurm_version.cpp
-// only. Pure; any thread.
+// What the parsers of Slurm's text share: lines, separated fields, strict numbers, messages. Used
+// by slurm_text.cpp, slurm_info.cpp, slurm_errors.cpp and slurm_version.cpp only. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -10,18 +9,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-namespace lockstep {
-
-// Errors after which a submission may have arrived; looked for first, whatever else is printed.
-extern const std::vector<std::string_view> kAmbiguousTexts;
-// Slurm's answers to a submission that say that nothing was queued: it never reached a controller
-// that could take it, or it could not at the moment.
-extern const std::vector<std::string_view> kNotSubmittedTexts;
-// Definite refusals, of sbatch itself or of slurmctld.
-extern const std::vector<std::string_view> kRejectedTexts;
-
-}  // namespace lockstep
 
 namespace lockstep::rows {
 

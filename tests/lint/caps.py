@@ -1,5 +1,6 @@
-"""A header of lockstepd declares no cap and no duration: one that more than a single file is about is in job/base/limits.hpp,
-with its reason, where whoever runs into it finds it. What a header has of the kind and is no cap is named here, with why.
+"""No cap and no duration that users, clients, agents or ranks can run into is declared beside the code: it is in
+job/base/limits.hpp, with its reason, where whoever runs into it finds it. That holds for lockstepd's headers, and for headers
+and sources of control, the agent and the schedulers. What is of one file alone is named here, with what it is.
 """
 
 import re
@@ -7,36 +8,112 @@ import re
 import tree
 
 LIMITS = "job/base/limits.hpp"
-CONSTANT = re.compile(r"^\s*(?:inline|static)\s+constexpr\s+(?P<type>[^=({;]+?)\s+(?P<name>k[A-Z]\w*)\s*(?P<value>[={][^;]*);",
+HEADERS = ("daemon/",)
+WHOLE = ("daemon/control/", "job/agent/", "scheduler-integration/local/", "scheduler-integration/slurm/")
+CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr\s+(?P<type>[^=({;]+?)\s+(?P<name>k[A-Z]\w*)\s*(?P<value>[={][^;]*);",
                       re.MULTILINE)
 CAP = re.compile(r"(?:Bytes|Seconds|Patience|Timeout|Deadline|Waiting|Kept|Shown|Page|Cells|Points|Most|Max|PerJob|OfUser|OfJob"
                  r"|OfJobs|AtOnce|Samples|Rows|Ranks|Queue|Depth|Connections|Steps|Shards)$")
-NO_CAPS = {
-    "daemon/control/actor/job_actor.hpp": {"kStoreRetry"},          # a retry
-    "daemon/control/actor/job_placement.hpp": {"kLookAtNodes"},     # a poll
-    "daemon/http/base/ws_frames.hpp": {"kControlBytes"},            # RFC 6455
-    "daemon/http/routes/folder_reads.hpp": {"kFirstTurn", "kLastTurn"},  # polls
-    "daemon/telemetry/exposition/metric_text.hpp": {"kPieceBytes"},  # a buffer
+DURATION = re.compile(r"chrono::|\d(?:us|ms|s|min|h)\b")
+# poll: how often something is looked at. retry: the pause before one. age: how old an answer from memory may be. turn: work before
+# others have theirs. read: more than a file of the system, of a program of ours or of a peer has. buffer: of one. text: cut for a
+# person. format: another's, or ours on the wire. cost: what something takes. type: what its type holds.
+LOCAL = {
+    "daemon/control/actor/job_actor.cpp": {"kTick": "poll", "kGatherLeast": "turn", "kGatherMost": "turn"},
+    "daemon/control/actor/job_actor.hpp": {"kStoreRetry": "retry"},
+    "daemon/control/actor/job_face.cpp": {"kViewAge": "age"},
+    "daemon/control/actor/job_placement.hpp": {"kLookAtNodes": "poll"},
+    "daemon/control/history/history_keeper.cpp": {"kStoredBatchBytes": "turn", "kRetryFirst": "retry", "kRetryMost": "retry",
+                                                  "kLate": "poll", "kKeepEvery": "poll"},
+    "daemon/control/history/ingest.cpp": {"kRetry": "retry"},
+    "daemon/control/jobs/retention.cpp": {"kPassEvery": "poll", "kChunksAtOnce": "turn", "kJobsAtOnce": "turn",
+                                          "kClearedAtOnce": "turn", "kMeasuredAtOnce": "turn", "kMeasuring": "turn"},
+    "daemon/control/machine/anomaly_run.cpp": {"kAnomaliesEvery": "poll"},
+    "daemon/control/machine/generation_run.cpp": {"kStatsAge": "age"},
+    "daemon/control/machine/hang_watch.cpp": {"kLookEvery": "poll"},
+    "daemon/control/machine/job_machine_phases.cpp": {"kStepMost": "type"},
+    "daemon/control/machine/kv_store.cpp": {"kEncodedValueBytes": "format"},
+    "daemon/control/machine/missing_nodes.cpp": {"kTellLog": "poll", "kTellView": "poll"},
+    "daemon/control/notices/notifier.cpp": {"kFirstPause": "retry", "kLongestPause": "retry", "kLongestSleep": "poll",
+                                            "kNoticeStoreRetry": "retry"},
+    "daemon/control/queries/stream_hub.cpp": {"kRanksEvery": "poll", "kStepsEvery": "poll"},
+    "daemon/http/base/ws_frames.hpp": {"kControlBytes": "format"},
+    "daemon/http/routes/folder_reads.hpp": {"kFirstTurn": "poll", "kLastTurn": "poll"},
+    "daemon/telemetry/exposition/metric_text.hpp": {"kPieceBytes": "buffer"},
+    "job/agent/agent.cpp": {"kStepDaemonLook": "poll"},
+    "job/agent/diagnostics/evidence_taker.cpp": {"kDumpPoll": "poll", "kDumpRead": "turn", "kToolSearch": "turn"},
+    "job/agent/diagnostics/flight_dump.cpp": {"kTick": "cost"},
+    "job/agent/diagnostics/nccl_conf.cpp": {"kNcclConfBytes": "read"},
+    "job/agent/diagnostics/nccl_ras.cpp": {"kRasLineBytes": "read"},
+    "job/agent/diagnostics/python_stacks.cpp": {"kStatusBytes": "read", "kStackBytes": "read", "kStackPoll": "poll"},
+    "job/agent/gpu/gpu_health.cpp": {"kAgain": "poll"},
+    "job/agent/gpu/gpu_watch.cpp": {"kFarewell": "turn"},
+    "job/agent/gpu/nvml_abi.hpp": {"kNvlinkXmitBytes": "format", "kNvlinkRcvBytes": "format", "kGpmMetricMax": "format"},
+    "job/agent/gpu/rank_processes.cpp": {"kStatBytes": "read"},
+    "job/agent/horovod/horovod_rendezvous.cpp": {"kRequestBytes": "buffer", "kPause": "retry"},
+    "job/agent/keeper.cpp": {"kEndLook": "poll", "kProcessStatBytes": "read"},
+    "job/agent/node/checkpoint_signal.cpp": {"kDeafRankPause": "poll"},
+    "job/agent/node/clock_offset.hpp": {"kKept": "age"},
+    "job/agent/node/node_children.cpp": {"kSearchEvery": "poll", "kSearchLater": "poll", "kStartUp": "poll"},
+    "job/agent/node/node_children_output.cpp": {"kChildReadBytes": "buffer"},
+    "job/agent/preflight/gpu_tester.cpp": {"kGiveUp": "turn"},
+    "job/agent/preflight/peer_probe.cpp": {"kProbeLineBytes": "format"},
+    "job/agent/preflight/preflight_facts.cpp": {"kFactBytes": "read"},
+    "job/agent/preflight/preflight_nics.cpp": {"kBytes": "read"},
+    "job/agent/preflight/preflight_versions.cpp": {"kVersionBytes": "read"},
+    "job/agent/ranks/binding.cpp": {"kSysFileBytes": "read"},
+    "job/agent/ranks/log_marker.hpp": {"kApart": "poll", "kRows": "poll"},
+    "job/agent/ranks/process_look.cpp": {"kDiskRead": "poll"},
+    "job/agent/ranks/rank_group.cpp": {"kOutputBytes": "turn"},
+    "job/agent/ranks/rank_identity.cpp": {"kEnvironmentFileBytes": "read", "kProcFileBytes": "read"},
+    "job/agent/ranks/rank_message.cpp": {"kInt64Max": "type", "kMost": "type"},
+    "job/agent/ranks/rank_state.cpp": {"kBytes": "read"},
+    "job/agent/ranks/signal_targets.cpp": {"kProcessStatusBytes": "read"},
+    "job/agent/ranks/standbys.cpp": {"kEnding": "turn"},
+    "job/agent/ranks/task_wire.cpp": {"kTaskReadBytes": "buffer"},
+    "job/agent/torch_store/tcp_store.cpp": {"kStoreReadBytes": "buffer"},
+    "job/agent/torch_store/tcp_store_reply.hpp": {"kEntryBytes": "cost", "kWaitBytes": "cost"},
+    "scheduler-integration/local/local_scheduler.cpp": {"kGpuFileBytes": "read"},
+    "scheduler-integration/slurm/hostlist.cpp": {"kNameBytes": "format", "kItemBytes": "read"},
+    "scheduler-integration/slurm/slurm_exec.cpp": {"kTicketBytes": "format"},
+    "scheduler-integration/slurm/slurm_follow.cpp": {"kFirstAudit": "poll", "kFactsAge": "age", "kNodesAge": "age", "kNodesWanted": "age",
+                                                     "kTailBytes": "text", "kLineBytes": "text", "kAtLeast": "poll"},
+    "scheduler-integration/slurm/slurm_logs.cpp": {"kLineBytes": "text", "kLogTailBytes": "read"},
+    "scheduler-integration/slurm/slurm_reason.cpp": {"kMostBytes": "text"},
+    "scheduler-integration/slurm/slurm_users.cpp": {"kBeginAgain": "retry"},
+    "scheduler-integration/slurm/text_rows.cpp": {"kBytes": "text"},
 }
+
+
+def is_checked(name):
+    return name.startswith(WHOLE) or (name.startswith(HEADERS) and name.endswith(".hpp"))
+
+
+def is_cap(found):
+    value = found["value"]
+    if value.startswith(("= rank_families", "= limits::")) or not re.search(r"\d", value):
+        return False
+    if re.search(r"array|vector|string_view|char", found["type"]):
+        return False
+    return bool(CAP.search(found["name"]) or DURATION.search(found["type"] + value))
 
 
 def main():
     root = tree.root_argument(__doc__)
     problems, checked, used = [], 0, set()
     for name in map(str, tree.cpp_files(root)):
-        if not name.startswith("daemon/") or not name.endswith(".hpp"):
+        if not is_checked(name):
             continue
         checked += 1
         code = tree.code_only((root / name).read_text(encoding="utf-8"))
         for found in CONSTANT.finditer(code):
-            cap = CAP.search(found["name"]) or "chrono::" in found["type"] + found["value"]
-            if not cap or found["value"].startswith(("= rank_families", "= limits::")):
+            if not is_cap(found):
                 continue
-            if found["name"] in NO_CAPS.get(name, ()):
+            if found["name"] in LOCAL.get(name, ()):
                 used.add((name, found["name"]))
                 continue
             problems.append(f"{name}:{tree.line_of(code, found.start('name'))}: {found['name']} belongs in {LIMITS}")
-    for name, known in NO_CAPS.items():
+    for name, known in LOCAL.items():
         problems += [f"{name}:1: has no {one} any more" for one in sorted(known)
                      if (root / name).is_file() and (name, one) not in used]
     tree.verdict("caps", problems, checked)

@@ -28,7 +28,7 @@ TRIVIAL = re.compile(r"^(?:std::chrono::|std::)?(?:nano|micro|milli)?seconds$|^(
                      r"(?:minutes|hours)$|^(?:std::)?u?int\d*_t$|^(?:std::)?size_t$")
 OPEN, CLOSE = "([{", ")]}"
 CHOICE = re.compile(r"\?[^;{}]*\bco_await\b")
-CONDITION = re.compile(r"\b(?:if|while|switch)\s*\(")
+CONDITION = re.compile(r"\b(?:if|while|switch|LOCKSTEP_CO_TRY)\s*\(")
 
 
 def awaiting_conditions(code):

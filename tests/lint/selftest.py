@@ -75,6 +75,12 @@ class Lints(unittest.TestCase):
         self.refused("caps", name, "struct A {\n    static constexpr int kJobsOfUser = 5;\n};\n", "a.hpp:2: kJobsOfUser belongs in")
         self.refused("caps", "daemon/http/base/ws_frames.hpp", "\n", "has no kControlBytes any more")
         self.passed("caps", name, "inline constexpr std::size_t kColours = 5;\n")
+        for folder in ("job/agent/ranks/", "daemon/control/jobs/", "scheduler-integration/slurm/", "scheduler-integration/local/"):
+            self.refused("caps", folder + "a.cpp", "constexpr std::size_t kNameBytes = 5;\n", "a.cpp:1: kNameBytes belongs in")
+            self.refused("caps", folder + "a.cpp", "constexpr auto kAnswer = 5s;\n", "kAnswer belongs in")
+            self.refused("caps", folder + "a.hpp", "inline constexpr std::chrono::seconds kAnswer{5};\n", "kAnswer belongs in")
+            self.passed("caps", folder + "a.cpp", "constexpr std::size_t kNameBytes = limits::kTextBytes;\nconstexpr int kColours = 5;\n")
+        self.refused("caps", "job/agent/keeper.cpp", "constexpr std::size_t kProcessStatBytes = 5;\n", "has no kEndLook any more")
 
     def test_machine(self):
         folder = "daemon/control/machine/"
@@ -155,6 +161,7 @@ class Lints(unittest.TestCase):
                 ("if (a) {\n    } else if (!co_await ready(b)) {\n    }", "in a condition"),
                 ("while (a && co_await ready()) {\n    }", "in a condition"),
                 ("switch (co_await kind()) {\n    }", "in a condition"),
+                ("LOCKSTEP_CO_TRY(co_await f(b));", "in a condition"),
                 ("co_return a ? co_await f(b) : c;", "in a choice"),
                 ("if (const int x = 1; x == co_await f()) {\n    }", "in a condition"),
                 ("co_return co_await f(std::vector<std::string>{a});", "std::vector<std::string>{")):

@@ -148,9 +148,7 @@ Task<Status> AttemptHandover::adopt() {
     const AttemptRequest asked = request();
     const auto adopted = co_await context_.scheduler.adopt(asked);
     machine_.run().submitted = adopted.has_value();
-    if (!adopted) {
-        co_return fail(adopted.error());
-    }
+    LOCKSTEP_CO_TRY(adopted);
     co_return Status{};
 }
 

@@ -132,9 +132,7 @@ Task<Result<JobRegistry::Text>> JobRegistry::show(Caller caller, std::string id)
         return db.job(job);
     };
     const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
-    if (!row) {
-        co_return fail(row.error());
-    }
+    LOCKSTEP_CO_TRY(row);
     if (!row->has_value() || !caller.sees((*row)->user)) {
         co_return fail(no_job(id));
     }
@@ -161,16 +159,12 @@ Task<Result<std::shared_ptr<const Job>>> JobRegistry::load(Caller caller, std::s
     const std::function<Result<std::vector<Event>>(Database&)> read =
         [key, events_of_ended](Database& db) { return db.events_of(key, 0, events_of_ended); };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
-    if (!events) {
-        co_return fail(events.error());
-    }
+    LOCKSTEP_CO_TRY(events);
     if (events->empty()) {
         co_return fail(no_job(id));
     }
     auto job = start_job(events->front());
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     for (std::size_t i = 1; i < events->size(); ++i) {
         if (const auto applied = apply(*job, (*events)[i]); !applied) {
             co_return fail(Errc::corrupt, applied.error().message);
@@ -187,9 +181,7 @@ Task<Result<JobRegistry::ActorPtr>> JobRegistry::commanded(Caller caller, std::s
     const ActorPtr actor = find(id);
     if (!actor) {
         const auto shown = co_await show(caller, id);
-        if (!shown) {
-            co_return fail(shown.error());
-        }
+        LOCKSTEP_CO_TRY(shown);
     } else if (!caller.admin && caller.user != actor->job().user) {
         co_return fail(Errc::not_found, "no job " + id);
     }
@@ -209,9 +201,7 @@ Task<Result<UnixMillis>> JobRegistry::end_of(JobId job, std::int32_t attempt) {
         return db.is_foreign_job(job);
     };
     const auto foreign = co_await context_.store.read<bool>(ask);
-    if (!foreign) {
-        co_return fail(foreign.error());
-    }
+    LOCKSTEP_CO_TRY(foreign);
     if (*foreign) {
         co_return fail(Errc::not_found, job.value + " is another lockstepd's");
     }
@@ -219,16 +209,12 @@ Task<Result<UnixMillis>> JobRegistry::end_of(JobId job, std::int32_t attempt) {
         return db.job(job);
     };
     const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
-    if (!row) {
-        co_return fail(row.error());
-    }
+    LOCKSTEP_CO_TRY(row);
     if (!*row) {
         const std::function<Result<std::optional<RemovalRow>>(Database&)> removed =
             [job](Database& db) { return db.removal(job); };
         const auto removal = co_await context_.store.read<std::optional<RemovalRow>>(removed);
-        if (!removal) {
-            co_return fail(removal.error());
-        }
+        LOCKSTEP_CO_TRY(removal);
         if (!*removal) {
             co_return fail(Errc::not_found, "no job " + job.value);
         }

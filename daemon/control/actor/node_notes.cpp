@@ -68,8 +68,7 @@ struct Reader {
         if (e.cause_class == CauseClass::gpu_fault) {
             blame(event, to_string(e.cause_class), node, e.attempt, e.generation, e.message);
         } else if (e.cause_class == CauseClass::node_lost) {
-            const bool preflight = e.message.starts_with(kPreflightWords);
-            blame(event, preflight ? "preflight" : to_string(e.cause_class), node, e.attempt,
+            blame(event, e.check.empty() ? to_string(e.cause_class) : "preflight", node, e.attempt,
                   e.generation, e.message);
         }
     }

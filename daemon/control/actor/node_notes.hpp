@@ -4,7 +4,6 @@
 // Pure; any thread.
 #pragma once
 
-#include "daemon/control/machine/preflight_state.hpp"
 #include "daemon/store/node_history.hpp"
 #include "job/model/job.hpp"
 #include "scheduler-integration/scheduler.hpp"

@@ -34,9 +34,7 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
     const JobId job{std::string{kTemplateJob}};
     const auto script = scheduler.script(
         attempt_request(job, 1, spec, attempt_directory(runs_dir, job, 1).string()));
-    if (!script) {
-        return fail(script.error());
-    }
+    LOCKSTEP_TRY(script);
     RankPlace place;
     place.job_id = "<job id>";
     place.world_size = spec.world_size();

@@ -16,9 +16,7 @@ UnixMillis age_limit(UnixMillis now, UnixMillis keep, const std::vector<ClockGap
 Task<Result<UnixMillis>> older_than(ControlContext& context, std::int64_t days) {
     const UnixMillis now = context.clock.wall();
     const auto gaps = co_await context.store.look_at_clock(now, kClockGap);
-    if (!gaps) {
-        co_return fail(gaps.error());
-    }
+    LOCKSTEP_CO_TRY(gaps);
     if (!gaps->empty() && gaps->back().ended == now) {
         log::warn(
             "time has passed that lockstepd did not see: it was away, or the clock was set; it "

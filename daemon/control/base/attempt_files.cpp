@@ -13,8 +13,6 @@
 
 namespace lockstep {
 namespace {
-constexpr std::size_t kAttemptFileBytes = 64U << 10U;
-constexpr std::size_t kReasonBytes = 1024;
 
 // Whose agents run as another user reads it through the folder's access control list, which the
 // mode's group bits bound.
@@ -27,9 +25,7 @@ Status write_attempt_file(const std::filesystem::path& path, const wire::Attempt
 Status share_with(const std::filesystem::path& runs, const JobId& job,
                   const std::filesystem::path& directory, const std::string& user) {
     const auto uid = unix_user(user);
-    if (!uid) {
-        return fail(uid.error());
-    }
+    LOCKSTEP_TRY(uid);
     const auto checkpoints = default_checkpoint_directory(runs, job);
     if (const Status made = make_private_directories(checkpoints); !made) {
         return made;
@@ -75,18 +71,14 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
                                         const AgentsListener& listener,
                                         const std::string& runs_as) {
     const auto directory = attempt_directory(runs, job, attempt);
-    if (auto made = make_private_directories(directory); !made) {
-        return fail(made.error());
-    }
+    LOCKSTEP_TRY(make_private_directories(directory));
     if (!runs_as.empty()) {
-        if (const Status shared = share_with(runs, job, directory, runs_as); !shared) {
-            return fail(shared.error());
-        }
+        LOCKSTEP_TRY(share_with(runs, job, directory, runs_as));
     }
     wire::AttemptFile file;
     file.shared = !runs_as.empty();
     const auto path = directory / wire::kAttemptFileName;
-    if (const auto old = read_plain_file(path, kAttemptFileBytes)) {
+    if (const auto old = read_plain_file(path, limits::kAttemptFileBytes)) {
         if (auto known = wire::decode_attempt_file(*old)) {
             file.ticket = known->ticket;
         }
@@ -100,22 +92,16 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
     file.job_id = job.value;
     file.attempt = attempt;
     file.nodes = nodes;
-    if (auto written = write_attempt_file(path, file); !written) {
-        return fail(written.error());
-    }
+    LOCKSTEP_TRY(write_attempt_file(path, file));
     return PreparedAttempt{directory.string(), sha256_hex(file.ticket)};
 }
 
 Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener) {
     const auto path = directory / wire::kAttemptFileName;
-    const auto text = read_plain_file(path, kAttemptFileBytes);
-    if (!text) {
-        return fail(text.error());
-    }
+    const auto text = read_plain_file(path, limits::kAttemptFileBytes);
+    LOCKSTEP_TRY(text);
     auto file = wire::decode_attempt_file(*text);
-    if (!file) {
-        return fail(file.error());
-    }
+    LOCKSTEP_TRY(file);
     if (file->url == listener.url && file->fingerprint == listener.fingerprint &&
         file->socket == listener.socket) {
         return {};
@@ -170,13 +156,13 @@ std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& direct
                                              std::int32_t node_rank,
                                              const std::string& incarnation) {
     const auto text =
-        read_plain_file(directory / wire::gave_up_file_name(node_rank), kAttemptFileBytes);
+        read_plain_file(directory / wire::gave_up_file_name(node_rank), limits::kAttemptFileBytes);
     auto file = text ? wire::decode_gave_up_file(*text) : fail(text.error());
     if (!file || (!incarnation.empty() && file->incarnation != incarnation)) {
         return std::nullopt;
     }
     file->node = printable(std::string_view{file->node}.substr(0, limits::kTextBytes));
-    file->reason = printable(std::string_view{file->reason}.substr(0, kReasonBytes));
+    file->reason = printable(std::string_view{file->reason}.substr(0, limits::kGaveUpBytes));
     return std::move(*file);
 }
 

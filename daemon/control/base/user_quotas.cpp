@@ -1,14 +1,13 @@
 #include "daemon/control/base/user_quotas.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace lockstep {
 namespace {
-
-// Jobs end when they end.
-constexpr std::int32_t kFullPauseSeconds = 60;
 
 tl::unexpected<Error> come_again(std::string message, std::int32_t seconds) {
     Error error{Errc::exhausted, std::move(message)};
@@ -68,7 +67,7 @@ Result<UserQuotas::Hold> UserQuotas::take(const std::string& user, std::size_t c
             count > 1 ? ", these are " + std::to_string(count) + " more" : std::string{};
         return come_again("limit: a user may have " + std::to_string(caps.jobs) +
                               " unfinished jobs; " + user + " has " + std::to_string(has) + more,
-                          kFullPauseSeconds);
+                          limits::kFullPauseSeconds);
     }
     const bool metered = caps.per_minute > 0;
     if (metered) {

@@ -37,9 +37,7 @@ Result<ChunksWrite> pack(const JobId& job,
     for (const auto& rows : sealed) {
         auto encoded = telemetry::encode_chunk(
             *rows, rows->kind == telemetry::EntityKind::gpu ? of_gpus : names, codec);
-        if (!encoded) {
-            return fail(encoded.error());
-        }
+        LOCKSTEP_TRY(encoded);
         telemetry::Chunk& chunk = *encoded;
         ChunkRow row;
         row.kind = static_cast<std::int32_t>(chunk.kind);
@@ -88,9 +86,7 @@ Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over) {
         return read_stored(db, id, limits::kRestoreSamples, kStoredBatchBytes);
     };
     auto stored = co_await context_.store.read<StoredHistory>(work);
-    if (!stored) {
-        co_return fail(stored.error());
-    }
+    LOCKSTEP_CO_TRY(stored);
     // Somebody else who asked at the same time was first.
     if (context_.series.find(id.value) != nullptr || (stored->empty() && over)) {
         co_return Status{};
@@ -101,9 +97,7 @@ Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over) {
     if (!stored->batches.empty()) {
         std::vector<BatchRow> batches = std::move(stored->batches);
         const Status done = co_await load_batches(id, history, std::move(batches));
-        if (!done) {
-            co_return fail(done.error());
-        }
+        LOCKSTEP_CO_TRY(done);
     }
     JobSeries* found = find_mutable(id.value);
     if (found == nullptr || found->history() != history.get()) {
@@ -133,9 +127,7 @@ Task<Status> HistoryKeeper::load_batches(JobId id, std::shared_ptr<History> hist
         const std::function<Result<std::vector<BatchRow>>(Database&)> more =
             [id, upto](Database& db) { return db.batches(id, upto, kStoredBatchBytes); };
         auto next = co_await context_.store.read<std::vector<BatchRow>>(more);
-        if (!next) {
-            co_return fail(next.error());
-        }
+        LOCKSTEP_CO_TRY(next);
         batches = std::move(*next);
         if (!batches.empty() && !history->storing) {
             history->storing = true;

@@ -34,9 +34,7 @@ class StoreSource final : public telemetry::HistorySource {
     Result<std::vector<telemetry::ChunkMeta>> chunks(std::uint32_t low,
                                                      std::uint32_t high) override {
         const auto rows = db_.chunks(job_, kind_, low, high, newest_);
-        if (!rows) {
-            return fail(rows.error());
-        }
+        LOCKSTEP_TRY(rows);
         std::vector<telemetry::ChunkMeta> out;
         for (const ChunkRow& row : *rows) {
             telemetry::ChunkMeta meta;
@@ -111,15 +109,11 @@ Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
         const std::function<Result<std::shared_ptr<Database>>(Database&)> open =
             [](Database& db) -> Result<std::shared_ptr<Database>> {
             auto made = db.reader();
-            if (!made) {
-                return fail(made.error());
-            }
+            LOCKSTEP_TRY(made);
             return std::shared_ptr<Database>{std::move(*made)};
         };
         auto opened = co_await context_.store.read<std::shared_ptr<Database>>(open);
-        if (!opened) {
-            co_return fail(opened.error());
-        }
+        LOCKSTEP_CO_TRY(opened);
         if (!reader_) {
             reader_ = std::move(*opened);
         }
@@ -203,9 +197,7 @@ Task<Result<std::string>> HistoryKeeper::samples(std::string job, telemetry::Sam
         [ask = std::move(ask), tail,
          newest](telemetry::HistorySource& source) -> Result<std::string> {
         const auto page = telemetry::read_samples(source, ask, tail->rows(), newest);
-        if (!page) {
-            return fail(page.error());
-        }
+        LOCKSTEP_TRY(page);
         return telemetry::to_json_text(ask, *page);
     };
     co_return co_await read<std::string>(job, newest, work);
@@ -247,9 +239,7 @@ Task<Result<std::string>> HistoryKeeper::gpus(std::string job, GpuChoice choice,
         metrics = series->gpus().metrics();
         known = series->gpus().snapshot();
         const auto ids = chosen_gpus(choice, *known);
-        if (!ids) {
-            co_return fail(ids.error());
-        }
+        LOCKSTEP_CO_TRY(ids);
         const auto& names = telemetry::gpu_history_metrics();
         const auto at = std::find(names.begin(), names.end(), metric);
         *tail = series->history()->tail(static_cast<std::size_t>(at - names.begin()), *ids,
@@ -262,15 +252,11 @@ Task<Result<std::string>> HistoryKeeper::gpus(std::string job, GpuChoice choice,
         std::shared_ptr<const telemetry::GpuDirectory> gpus = known;
         if (!gpus) {
             const auto state = source.state();
-            if (!state) {
-                return fail(state.error());
-            }
+            LOCKSTEP_TRY(state);
             gpus = std::make_shared<const telemetry::GpuDirectory>(read_gpus(*state));
         }
         auto ids = chosen_gpus(choice, *gpus);
-        if (!ids) {
-            return fail(ids.error());
-        }
+        LOCKSTEP_TRY(ids);
         return answer({source, *gpus, std::move(*ids), tail->rows(), newest, metrics});
     };
     co_return co_await read<std::string>(std::move(job), newest, work, telemetry::EntityKind::gpu);
@@ -289,9 +275,7 @@ Task<Result<std::string>> HistoryKeeper::metrics(std::string job) {
     const std::function<Result<std::string>(telemetry::HistorySource&)> work =
         [known = std::move(known)](telemetry::HistorySource& source) -> Result<std::string> {
         const auto stored = source.metrics();
-        if (!stored) {
-            return fail(stored.error());
-        }
+        LOCKSTEP_TRY(stored);
         std::set<std::string> all = known;
         all.insert(stored->begin(), stored->end());
         return dump_json(Json(all));

@@ -47,9 +47,7 @@ Status restore_chunk(const StoredChunk& stored, JobSeries& series, telemetry::Co
             continue;
         }
         auto values = telemetry::decode_values(section.data, count, codec);
-        if (!values) {
-            return fail(values.error());
-        }
+        LOCKSTEP_TRY(values);
         if (const auto id = series.add_metric(section.name)) {
             columns.emplace_back(*id, std::move(*values));
         }
@@ -158,16 +156,12 @@ bool restore_json(std::string_view text, JobSeries& series) {
 Status restore_logged(const LoggedBatch& one, JobSeries& series) {
     if (telemetry::is_gpu_rows(one.bytes)) {
         const auto rows = telemetry::decode_gpu_rows(one.bytes);
-        if (!rows) {
-            return fail(rows.error());
-        }
+        LOCKSTEP_TRY(rows);
         series.ingest(*rows, one.attempt, 0);
         return {};
     }
     const auto batch = decode_batch(one.bytes);
-    if (!batch) {
-        return fail(batch.error());
-    }
+    LOCKSTEP_TRY(batch);
     series.ingest(*batch, one.attempt, 0);
     return {};
 }
@@ -222,9 +216,7 @@ Result<StoredHistory> read_stored(Database& db, const JobId& job, std::int64_t b
     out.complete = out.chunks.size() == all;
     for (StoredChunk& chunk : out.chunks) {
         auto sections = db.sections(chunk.row.id, 0);
-        if (!sections) {
-            return fail(sections.error());
-        }
+        LOCKSTEP_TRY(sections);
         chunk.row.sections = std::move(*sections);
         out.complete = out.complete && chunk.whole;
     }

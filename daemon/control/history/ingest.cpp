@@ -19,9 +19,7 @@ Result<std::vector<LogWrite>> pack_logs(const Logs& logs) {
     std::vector<LogWrite> out;
     for (const auto& [job, log] : logs) {
         auto packed = pack_log(log);
-        if (!packed) {
-            return fail(packed.error());
-        }
+        LOCKSTEP_TRY(packed);
         out.push_back({JobId{job}, std::move(*packed)});
     }
     return out;
@@ -128,9 +126,7 @@ Task<Result<std::vector<std::int64_t>>> Ingest::store(
     using Packed = Result<std::vector<LogWrite>>;
     const std::function<Packed()> pack = [logs = std::move(logs)] { return pack_logs(*logs); };
     auto packed = co_await on_thread<Packed>(packing_, pack);
-    if (!packed) {
-        co_return fail(packed.error());
-    }
+    LOCKSTEP_CO_TRY(packed);
     std::vector<LogWrite> writes = std::move(*packed);
     co_return co_await context_.store.add_log(std::move(writes));
 }

@@ -36,9 +36,7 @@ Result<std::string> pack_log(std::string_view log) {
 Result<std::vector<LoggedBatch>> unpack_log(std::string_view row) {
     // The head of each batch comes on top of what ingest lets wait.
     const auto log = telemetry::decompress_bytes(row, 2 * limits::kIngestBytes);
-    if (!log) {
-        return fail(log.error());
-    }
+    LOCKSTEP_TRY(log);
     std::vector<LoggedBatch> out;
     std::string_view in = *log;
     while (!in.empty()) {

@@ -1,15 +1,11 @@
 #include "daemon/control/jobs/hand_over_window.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
 
 namespace lockstep {
-namespace {
-
-// Of the window, that a user may have beyond it: of 1,000 places 62, enough for a scheduler to
-// weigh them. Once users have doubled it so, one each.
-constexpr std::size_t kFootInTheDoor = 16;
-
-}  // namespace
+namespace {}  // namespace
 
 std::size_t HandOverWindow::places(const Share& share) const {
     return share.there + (share.aside > size_ ? share.aside - size_ : 0);
@@ -33,7 +29,7 @@ bool HandOverWindow::takes(const std::string& user) const {
     const auto own = users_.find(user);
     const std::size_t has = own == users_.end() ? 0 : places(own->second);
     const std::size_t least =
-        taken_ < 2 * size_ ? std::max<std::size_t>(1, size_ / kFootInTheDoor) : 1;
+        taken_ < 2 * size_ ? std::max<std::size_t>(1, size_ / limits::kWindowShare) : 1;
     return has < least;
 }
 

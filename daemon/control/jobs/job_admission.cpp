@@ -52,9 +52,7 @@ Task<Result<JobAdmission::After>> JobAdmission::look_at_after(std::vector<std::s
         const std::function<Result<std::optional<JobRow>>(Database&)> read =
             [unknown](Database& db) { return db.job(JobId{unknown}); };
         const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
-        if (!row) {
-            co_return fail(row.error());
-        }
+        LOCKSTEP_CO_TRY(row);
         if (!*row) {
             over[unknown] = JobState::cancelled;  // removed since somebody looked: nobody can say
         } else if (is_final((*row)->state)) {
@@ -68,9 +66,7 @@ Task<Status> JobAdmission::stand_in_line(std::vector<JobRegistry::ActorPtr> acto
     const std::vector<std::string> ids = actors.front()->job().spec.after;
     if (!ids.empty()) {
         auto stands = co_await look_at_after(ids);
-        if (!stands) {
-            co_return fail(stands.error());
-        }
+        LOCKSTEP_CO_TRY(stands);
         after = std::move(*stands);
     }
     for (const JobRegistry::ActorPtr& actor : actors) {

@@ -25,9 +25,7 @@ Task<Result<std::string>> carry_out(net::io_context& io, std::shared_ptr<JobActo
     auto token = net::use_awaitable;
     const Status done =
         co_await net::async_initiate<decltype(token), void(Status)>(std::move(wait), token);
-    if (!done) {
-        co_return fail(done.error());
-    }
+    LOCKSTEP_CO_TRY(done);
     co_return *actor->view();
 }
 
@@ -36,9 +34,7 @@ Task<Result<std::string>> carry_out(net::io_context& io, std::shared_ptr<JobActo
 template <class Input>
 Task<Result<std::string>> JobCommands::command(Caller caller, std::string id) {
     const auto actor = co_await registry_.commanded(caller, id);
-    if (!actor) {
-        co_return fail(actor.error());
-    }
+    LOCKSTEP_CO_TRY(actor);
     if (!*actor) {
         co_return fail(Errc::conflict, "the job is over");
     }
@@ -49,15 +45,11 @@ Task<Result<std::string>> JobCommands::command(Caller caller, std::string id) {
 
 Task<Result<std::string>> JobCommands::cancel(Caller caller, std::string id) {
     const auto actor = co_await registry_.commanded(caller, id);
-    if (!actor) {
-        co_return fail(actor.error());
-    }
+    LOCKSTEP_CO_TRY(actor);
     if (!*actor) {
         // Over already: cancelling twice is not an error.
         const auto shown = co_await registry_.show(caller, id);
-        if (!shown) {
-            co_return fail(shown.error());
-        }
+        LOCKSTEP_CO_TRY(shown);
         co_return **shown;
     }
     CancelInput input;
@@ -79,9 +71,7 @@ Task<Result<std::string>> JobCommands::take_evidence(Caller caller, std::string 
 
 Task<Result<std::string>> JobCommands::cancel_sweep(Caller caller, std::string id) {
     const auto job = co_await registry_.load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     if (!(*job)->sweep) {
         co_return fail(Errc::invalid, "sweep: " + id + " is not of one");
     }
@@ -95,9 +85,7 @@ Task<Result<std::string>> JobCommands::cancel_sweep(Caller caller, std::string i
     std::int64_t count = 0;
     for (const std::string& member : members) {
         const auto done = co_await cancel(caller, member);
-        if (!done) {
-            co_return fail(done.error());
-        }
+        LOCKSTEP_CO_TRY(done);
         ++count;
     }
     Json out = Json::object();

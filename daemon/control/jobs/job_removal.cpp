@@ -64,9 +64,7 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
             return db.user_of_folder(job);
         };
         const auto user = co_await context_.store.read<std::string>(ask);
-        if (!user) {
-            co_return fail(user.error());
-        }
+        LOCKSTEP_CO_TRY(user);
         if (!user->empty()) {
             co_return fail(Errc::conflict, *user + " has files in its folder: remove that one " +
                                                "first, or keep the checkpoints");
@@ -76,17 +74,13 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
         return db.job(job);
     };
     const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
-    if (!row) {
-        co_return fail(row.error());
-    }
+    LOCKSTEP_CO_TRY(row);
     RemovalRow removal;
     removal.job = job;
     removal.removed_at = context_.clock.wall();
     removal.checkpoints = checkpoints;
     const auto removed = co_await context_.store.remove_job(std::move(removal));
-    if (!removed) {
-        co_return fail(removed.error());
-    }
+    LOCKSTEP_CO_TRY(removed);
     if (!*removed || !*row) {
         co_return fail(Errc::not_found, "no job " + id);
     }
@@ -97,16 +91,12 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
 
 Task<Result<std::string>> JobRemoval::remove(Caller caller, std::string id, bool keep_checkpoints) {
     const auto actor = co_await registry_.commanded(caller, id);
-    if (!actor) {
-        co_return fail(actor.error());
-    }
+    LOCKSTEP_CO_TRY(actor);
     if (*actor) {
         co_return fail(Errc::conflict, "the job is not over: lockstep cancel " + id + " ends it");
     }
     const auto shown = co_await registry_.show(caller, id);
-    if (!shown) {
-        co_return fail(shown.error());
-    }
+    LOCKSTEP_CO_TRY(shown);
     const auto job = parse_json(**shown);
     if (!caller.admin && (!job || job->value("user", "") != caller.user)) {
         co_return fail(Errc::not_found, "no job " + id);

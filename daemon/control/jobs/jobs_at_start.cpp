@@ -20,9 +20,7 @@ Task<Status> JobsAtStart::load() {
         return db.unfinished();
     };
     const auto ids = co_await context_.store.read<std::vector<JobId>>(list);
-    if (!ids) {
-        co_return fail(ids.error());
-    }
+    LOCKSTEP_CO_TRY(ids);
     co_await registry_.count_stored();
     for (const JobId& id : *ids) {
         if (const Status restored = co_await restore(id); !restored) {
@@ -36,9 +34,7 @@ Task<Status> JobsAtStart::load() {
         return db.jobs(query);
     };
     const auto rows = co_await context_.store.read<std::vector<JobRow>>(recent);
-    if (!rows) {
-        co_return fail(rows.error());
-    }
+    LOCKSTEP_CO_TRY(rows);
     const UnixMillis since =
         context_.clock.wall() - std::chrono::milliseconds{limits::kOrphanPatience}.count();
     for (const JobRow& row : *rows) {
@@ -85,16 +81,12 @@ Task<Status> JobsAtStart::restore(JobId id) {
         return db.events_of(id, 0, SIZE_MAX / 2);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
-    if (!events) {
-        co_return fail(events.error());
-    }
+    LOCKSTEP_CO_TRY(events);
     if (events->empty()) {
         co_return fail(Errc::corrupt, "a job without events");
     }
     auto job = start_job(events->front());
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     for (std::size_t i = 1; i < events->size(); ++i) {
         if (const auto applied = apply(*job, (*events)[i]); !applied) {
             co_return fail(Errc::corrupt, "event " + std::to_string((*events)[i].seq) + ": " +

@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <limits>
@@ -20,13 +21,10 @@ constexpr std::size_t kChunksAtOnce = 64;  // a transaction of some megabytes
 constexpr std::size_t kJobsAtOnce = 32;    // of age, before what is left of them is removed
 constexpr std::size_t kClearedAtOnce = 4;
 constexpr std::size_t kMeasuredAtOnce = 256;
-constexpr std::int64_t kFilesOfJob = 1'000'000;  // that are counted
 constexpr auto kMeasuring = std::chrono::minutes{5};
 constexpr unsigned kLooksOfDay = 24;
 // What ended less than this ago stays, however much it takes: somebody may not have seen it yet.
 constexpr std::int64_t kFreshDays = 1;
-constexpr UnixMillis kRemembered =
-    90LL * 86'400'000;  // what the scheduler still holds is known by it
 
 }  // namespace
 
@@ -72,7 +70,8 @@ Task<void> Retention::tend() {
 
 Task<void> Retention::remove_old() {
     const auto now = context_.clock.wall();
-    if (const Status done = co_await context_.store.forget_removals(now - kRemembered); !done) {
+    if (const Status done = co_await context_.store.forget_removals(now - limits::kRemovalsKept);
+        !done) {
         log::warn("cannot forget old removals", {{"what", done.error().message}});
     }
     if (context_.settings.keep_days <= 0) {
@@ -122,7 +121,7 @@ Task<Result<std::int64_t>> Retention::size_of(const JobId& job) {
     const std::string id = job.value;
     const auto until = std::chrono::steady_clock::now() + kMeasuring;
     const std::function<DiskUse()> measure = [folder = context_.settings.runs_dir / id, until] {
-        return disk_use(folder, kFilesOfJob, until);
+        return disk_use(folder, limits::kFilesOfJob, until);
     };
     const auto use = co_await files_.run<DiskUse>(measure, until);
     if (!use) {
@@ -256,9 +255,7 @@ Task<Result<fs::path>> Retention::snapshot_to_remove(const std::string& name) {
         return db.snapshot_used(name);
     };
     const auto used = co_await context_.store.read<bool>(read);
-    if (!used) {
-        co_return fail(used.error());
-    }
+    LOCKSTEP_CO_TRY(used);
     co_return *used || in_use_(name) ? fs::path{} : all / name;
 }
 
@@ -266,9 +263,7 @@ Task<Status> Retention::clear_one(const RemovalRow& removal) {
     for (;;) {
         JobId one = removal.job;
         const auto gone = co_await context_.store.remove_history(std::move(one), kChunksAtOnce);
-        if (!gone) {
-            co_return fail(gone.error());
-        }
+        LOCKSTEP_CO_TRY(gone);
         if (gone->chunks < static_cast<std::int64_t>(kChunksAtOnce)) {
             break;
         }
@@ -285,9 +280,7 @@ Task<Status> Retention::clear_one(const RemovalRow& removal) {
         co_return done;
     }
     const auto snapshot = co_await snapshot_to_remove(removal.snapshot);
-    if (!snapshot) {
-        co_return fail(snapshot.error());
-    }
+    LOCKSTEP_CO_TRY(snapshot);
     if (!snapshot->empty()) {
         const std::function<Status()> folder = [path = *snapshot] { return remove_folder(path); };
         auto also = remove_on_thread(folder);

@@ -79,9 +79,7 @@ Task<Result<std::vector<std::string>>> admit_all(Scheduler& scheduler, const Sub
                                                  Slices& slices) {
     if (!request.sweep) {
         auto one = admit_job(scheduler, request.spec);
-        if (!one) {
-            co_return fail(std::move(one.error()));
-        }
+        LOCKSTEP_CO_TRY(one);
         co_return std::move(one->warnings);
     }
     std::vector<std::string> warnings;

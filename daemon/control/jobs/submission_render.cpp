@@ -17,9 +17,7 @@ SubmitResult<void> Submissions::check_rendered(const std::string& user,
         return {};
     }
     const auto rendered = render_json(request.spec, context_.scheduler, runs_of(user), warnings);
-    if (!rendered) {
-        return fail(rendered.error());
-    }
+    LOCKSTEP_TRY(rendered);
     if ((*rendered)["render_hash"].get<std::string>() != request.if_match) {
         return refuse({SubmitFailure::render_changed, Errc::conflict,
                        "render: the submission would run something else than was rendered; render "
@@ -35,13 +33,9 @@ std::filesystem::path Submissions::runs_of(const std::string& user) const {
 }
 
 Result<Json> Submissions::render(const Caller& caller, const JobSpec& spec) {
-    if (const Status good = check_for_user(spec, caller.user, context_); !good) {
-        return fail(good.error());
-    }
+    LOCKSTEP_TRY(check_for_user(spec, caller.user, context_));
     const auto admission = admit_job(context_.scheduler, spec);
-    if (!admission) {
-        return fail(admission.error());
-    }
+    LOCKSTEP_TRY(admission);
     return render_json(spec, context_.scheduler, runs_of(caller.user), admission->warnings);
 }
 

@@ -104,9 +104,7 @@ Task<Status> Submissions::check_after(Caller caller, std::vector<std::string> id
         }
         const std::vector<std::string> one{ids[i]};
         const auto stands = co_await admission_.look_at_after(one);
-        if (!stands) {
-            co_return fail(stands.error());
-        }
+        LOCKSTEP_CO_TRY(stands);
         if (!stands->failed.empty()) {
             co_return fail(field_errors({{pointer, ids[i] + " has ended and did not succeed"}}));
         }
@@ -136,9 +134,7 @@ Task<Result<std::string>> Submissions::take_signature(std::string user,
     }
     auto statement =
         make_statement(signatures->signing(), request.signature->nonce, request.document, jobs);
-    if (!statement) {
-        co_return fail(statement.error());
-    }
+    LOCKSTEP_CO_TRY(statement);
     auto taking = signatures->take(std::move(user), *request.signature, std::move(*statement),
                                    request.document);
     co_return co_await std::move(taking);
@@ -149,28 +145,20 @@ Task<Result<std::string>> Submissions::take_signature(std::string user,
 // with no turn of anybody's before they are handed to the store.
 Task<SubmitResult<Submissions::NewJobs>> Submissions::make_jobs(const Caller& caller,
                                                                 const SubmitRequest& request) {
-    if (const Status may = context_.scheduler.admit_user(caller.user); !may) {
-        co_return fail(may.error());
-    }
+    LOCKSTEP_CO_TRY(context_.scheduler.admit_user(caller.user));
     if (!context_.settings.account.may_submit(caller.user)) {
         co_return fail(Errc::denied, context_.settings.account.why_not());
     }
-    if (const Status good = check_all_for_user(request, caller.user, context_); !good) {
-        co_return fail(good.error());
-    }
+    LOCKSTEP_CO_TRY(check_all_for_user(request, caller.user, context_));
     Slices slices;
     auto warnings = co_await admit_all(context_.scheduler, request, slices);
-    if (!warnings) {
-        co_return fail(std::move(warnings.error()));
-    }
+    LOCKSTEP_CO_TRY(warnings);
     if (const auto same = check_rendered(caller.user, request, *warnings); !same) {
         co_return refuse(same.error());
     }
     // Last, so that nobody signs in vain what is refused anyway.
     const auto signature = co_await take_signature(caller.user, request);
-    if (!signature) {
-        co_return fail(signature.error());
-    }
+    LOCKSTEP_CO_TRY(signature);
     const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
     NewJobs out;
     out.signature = *signature;
@@ -243,9 +231,7 @@ Task<SubmitResult<Submitted>> Submissions::answer_again(Caller caller, SubmitDon
              "reused: this Idempotency-Key belongs to another submission, " + before.id.value});
     }
     auto earlier = co_await registry_.show(caller, before.id.value);
-    if (!earlier) {
-        co_return fail(earlier.error());
-    }
+    LOCKSTEP_CO_TRY(earlier);
     Submitted out;
     out.id = before.id.value;
     out.repeated = true;
@@ -263,9 +249,7 @@ Task<SubmitResult<std::optional<Submitted>>> Submissions::stored_before(
         [user = caller.user, key = request.idempotency_key,
          body = request.body_sha256](Database& db) { return db.submitted_before(user, key, body); };
     const auto before = co_await context_.store.read<std::optional<SubmitDone>>(look);
-    if (!before) {
-        co_return fail(before.error());
-    }
+    LOCKSTEP_CO_TRY(before);
     if (!*before) {
         co_return std::nullopt;
     }
@@ -304,9 +288,7 @@ Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest r
     }
     number(*made);
     const auto done = co_await context_.store.submit(std::move(made->write));
-    if (!done) {
-        co_return fail(done.error());
-    }
+    LOCKSTEP_CO_TRY(done);
     if (done->other_body || done->repeated) {
         forget_signature(caller.user, made->signature);
         co_return co_await answer_again(caller, *done);

@@ -49,11 +49,11 @@ std::vector<KvStore::Answer> KvStore::request(std::int32_t node_rank,
     std::vector<Answer> out;
     woken_.clear();
     const Status good = check(request);
-    if (good && (request.op == "wait" || request.op == "barrier")) {
+    if (good && (request.op == wire::KvOp::wait || request.op == wire::KvOp::barrier)) {
         Waiter waiter;
-        waiter.deadline = now + std::chrono::milliseconds{
-                                    std::clamp<std::int64_t>(request.timeout_ms, 0, 86'400'000)};
-        if (request.op == "wait") {
+        waiter.deadline = now + std::chrono::milliseconds{std::clamp<std::int64_t>(
+                                    request.timeout_ms, 0, limits::kKeyWaitMs)};
+        if (request.op == wire::KvOp::wait) {
             waiter.keys = request.keys;
             waiter.left = request.keys.size();
             wait({node_rank, request.id}, std::move(waiter), out);
@@ -74,33 +74,25 @@ wire::KeyReply KvStore::apply(std::int32_t node_rank, const wire::KeyRequest& re
     if (request.replay) {
         version_ = std::max(version_, request.version);
     }
-    if (request.op == "set") {
-        return set(request, {{request.keys.front(), request.value}});
-    }
-    if (request.op == "multi_set") {
-        if (request.values.size() != request.keys.size()) {
-            return refuse(request.id, {Errc::invalid, "multi_set: one value for each key"});
-        }
-        Pairs pairs;
-        for (std::size_t i = 0; i < request.keys.size(); ++i) {
-            pairs.emplace_back(request.keys[i], request.values[i]);
-        }
-        return set(request, std::move(pairs));
-    }
-    if (request.op == "get") {
-        return get(request);
-    }
-    if (request.op == "multi_get") {
-        return multi_get(request);
-    }
-    if (request.op == "add") {
-        return add(node_rank, request);
-    }
-    if (request.op == "cas") {
-        return cas(node_rank, request);
-    }
-    if (request.op == "delete") {
-        return remove(node_rank, request);
+    switch (request.op) {
+        case wire::KvOp::set:
+            return set(request, {{request.keys.front(), request.value}});
+        case wire::KvOp::multi_set:
+            return multi_set(request);
+        case wire::KvOp::get:
+            return get(request);
+        case wire::KvOp::multi_get:
+            return multi_get(request);
+        case wire::KvOp::add:
+            return add(node_rank, request);
+        case wire::KvOp::cas:
+            return cas(node_rank, request);
+        case wire::KvOp::erase:
+            return remove(node_rank, request);
+        case wire::KvOp::wait:
+        case wire::KvOp::barrier:  // request() has taken these
+        case wire::KvOp::unknown:
+            break;
     }
     return refuse(request.id, {Errc::invalid, "unknown operation"});
 }
@@ -171,6 +163,17 @@ wire::KeyReply KvStore::set(const wire::KeyRequest& request, Pairs pairs) {
         store(key, std::move(text), request.once, reply.version);
     }
     return reply;
+}
+
+wire::KeyReply KvStore::multi_set(const wire::KeyRequest& request) {
+    if (request.values.size() != request.keys.size()) {
+        return refuse(request.id, {Errc::invalid, "multi_set: one value for each key"});
+    }
+    Pairs pairs;
+    for (std::size_t i = 0; i < request.keys.size(); ++i) {
+        pairs.emplace_back(request.keys[i], request.values[i]);
+    }
+    return set(request, std::move(pairs));
 }
 
 wire::KeyReply KvStore::get(const wire::KeyRequest& request) const {

@@ -86,6 +86,7 @@ class KvStore {
     bool outdated(const std::string& key, const wire::KeyRequest& request) const;
 
     wire::KeyReply set(const wire::KeyRequest& request, Pairs pairs);
+    wire::KeyReply multi_set(const wire::KeyRequest& request);
     wire::KeyReply get(const wire::KeyRequest& request) const;
     wire::KeyReply multi_get(const wire::KeyRequest& request) const;
     wire::KeyReply add(std::int32_t node_rank, const wire::KeyRequest& request);

@@ -10,14 +10,6 @@
 namespace lockstep {
 namespace {
 
-// After BYE: with a spare at hand, and without. Agents of an allocation that ends say it one after
-// another, and the scheduler's word on that is worth waiting for.
-constexpr auto kFarewellSoon = std::chrono::milliseconds{500};
-constexpr auto kFarewell = std::chrono::seconds{3};
-
-// Beyond the grace of ABORT: the agent kills, and gives up what cannot be killed, within 5 s.
-constexpr auto kAbortPatience = limits::kStopGrace + std::chrono::seconds{10};
-
 // Finds the links of slots that are asked for in their order, side by side with them: a tick looks
 // at every node of a job.
 class LinkWalk {
@@ -74,7 +66,8 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
         if (const auto left = run.left.find(slot); left != run.left.end()) {
             const auto gone = now - left->second.at;
             if (!draft.job().attempt()->lost.contains(slot) &&
-                gone >= (soon > 0 ? kFarewellSoon : std::chrono::milliseconds{kFarewell}) &&
+                gone >= (soon > 0 ? limits::kByePatienceWithSpare
+                                  : std::chrono::milliseconds{limits::kByePatience}) &&
                 (gone >= limits::kAgentLost ||
                  !run.silent_before(draft.job(), left->second.at, now))) {
                 silent.push_back(slot);
@@ -240,14 +233,14 @@ void LossWatch::blame_memory(const Job& job, event::FaultSeen& fault) const {
 
 void LossWatch::lose_stuck(Draft& draft, const AttemptRun& run) {
     const auto now = draft.at.steady;
-    if (!run.generation.abort_sent || now - *run.generation.abort_sent < kAbortPatience) {
+    if (!run.generation.abort_sent || now - *run.generation.abort_sent < limits::kAbortPatience) {
         return;
     }
     for (std::int32_t node = 0; node < draft.before().nodes(); ++node) {
         const std::int32_t slot = draft.before().live_generation()->slot_of(node);
         const auto link = run.links.find(slot);
         if (!run.may_have_ranks(draft.before(), node) || link == run.links.end() ||
-            !link->second->abort_sent || now - *link->second->abort_sent < kAbortPatience) {
+            !link->second->abort_sent || now - *link->second->abort_sent < limits::kAbortPatience) {
             continue;
         }
         event::FaultSeen stuck;

@@ -75,7 +75,8 @@ void take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
         fault.node = first.node;
         const bool all = by_check.at(first.check).size() == judgement.slots.size();
         fault.cause_class = preflight_cause(first, judgement.every_node && all);
-        fault.message = std::string{kPreflightWords} + words_of(first);
+        fault.check = first.check;
+        fault.message = "pre-flight: " + words_of(first);
         if (list.size() > 1) {
             fault.message += " (and " + std::to_string(list.size() - 1) + " more)";
         }

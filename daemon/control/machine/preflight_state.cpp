@@ -7,10 +7,6 @@
 namespace lockstep {
 namespace {
 
-// With a node that has failed by itself, those that have not called in are not waited for longer.
-constexpr auto kRestPatience = std::chrono::seconds{3};
-constexpr auto kSparePatience = std::chrono::seconds{1};
-
 bool fails(const PreflightFinding& finding) {
     return finding.fails;
 }
@@ -162,8 +158,8 @@ bool PreflightState::ready(const JobSpec& spec, Time now) {
     const bool enough = known >= spec.resources.least_nodes() && !waits;
     enough_since_ = !enough ? std::nullopt : std::optional{enough_since_.value_or(now)};
     return passed_ > 0 || known + lost >= spec.resources.allocated_nodes() ||
-           (enough && now - *enough_since_ >= kSparePatience) ||
-           (failed_since_ && now - *failed_since_ >= kRestPatience);
+           (enough && now - *enough_since_ >= limits::kSparePatience) ||
+           (failed_since_ && now - *failed_since_ >= limits::kOthersPatience);
 }
 
 std::vector<PreflightNode> PreflightState::lend_facts() {

@@ -24,9 +24,6 @@
 
 namespace lockstep {
 
-// How the message of a fault begins that a pre-flight's finding made.
-inline constexpr std::string_view kPreflightWords = "pre-flight: ";
-
 class PreflightState {
   public:
     using Time = std::chrono::steady_clock::time_point;

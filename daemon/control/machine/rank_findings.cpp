@@ -14,10 +14,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kReasons = 4;        // told of in words; the files have them all
-constexpr std::size_t kWordBytes = 64;     // "python", a kernel function
-constexpr std::size_t kStackBytes = 4096;  // 16 calls
-constexpr std::size_t kRanksNamed = 8;     // of those with the same gap
+constexpr std::size_t kReasons = 4;     // told of in words; the files have them all
+constexpr std::size_t kRanksNamed = 8;  // of those with the same gap
 
 std::string shown(std::string_view text, std::size_t most = limits::kTextBytes) {
     return printable(text.substr(0, most));
@@ -39,7 +37,7 @@ Json item_of(const RankFinding& one) {
         out["pid"] = one.process.pid;
         out["state"] = shown(one.process.state, 1);
         if (!one.process.wchan.empty()) {
-            out["wchan"] = shown(one.process.wchan, kWordBytes);
+            out["wchan"] = shown(one.process.wchan, limits::kEvidenceWordBytes);
         }
     }
     if (!one.evidence.frame.empty()) {
@@ -202,7 +200,7 @@ wire::RankEvidence cleaned(const wire::RankEvidence& evidence) {
     wire::RankEvidence out;
     out.rank = evidence.rank;
     out.frame = shown(evidence.frame);
-    out.stack = shown(evidence.stack, kStackBytes);
+    out.stack = shown(evidence.stack, limits::kEvidenceStackBytes);
     for (const wire::EvidenceFile& file : evidence.files) {
         const bool known = std::any_of(out.files.begin(), out.files.end(),
                                        [&](const auto& one) { return one.name == file.name; });
@@ -213,7 +211,7 @@ wire::RankEvidence cleaned(const wire::RankEvidence& evidence) {
     }
     for (const wire::EvidenceGap& gap : evidence.missing) {
         if (out.missing.size() < limits::kEvidenceGaps) {
-            out.missing.push_back({shown(gap.what, kWordBytes), shown(gap.why)});
+            out.missing.push_back({shown(gap.what, limits::kEvidenceWordBytes), shown(gap.why)});
         }
     }
     return out;

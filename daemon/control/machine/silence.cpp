@@ -5,12 +5,7 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {
-
-// Nodes that a switch gives back come one after the other: they share one restart.
-constexpr auto kSettle = std::chrono::seconds{2};
-
-}  // namespace
+namespace {}  // namespace
 
 std::optional<AttemptRun::Time> AttemptRun::heard(std::int32_t slot) const {
     if (const auto link = links.find(slot); link != links.end()) {
@@ -56,7 +51,7 @@ std::vector<std::int32_t> AttemptRun::more_nodes(const Job& job, Time now) const
     std::vector<std::int32_t> out;
     for (const auto& [slot, link] : links) {
         if (rendezvous.is_spare(slot) && preflight.passed(slot) &&
-            !job.attempt()->lost.contains(slot) && now - link->since >= kSettle &&
+            !job.attempt()->lost.contains(slot) && now - link->since >= limits::kReturnSettle &&
             now - link->last_heard < limits::kAgentSilence / 2) {
             out.push_back(slot);
         }

@@ -119,9 +119,7 @@ Task<Result<std::string>> ClusterQueries::nodes(Caller caller, NodeQuery query) 
         jobs[name] = here.jobs;
     }
     auto page = nodes_json(cluster, query, jobs);
-    if (!page) {
-        co_return fail(page.error());
-    }
+    LOCKSTEP_CO_TRY(page);
     Json& items = (*page)["items"];
     if (items.empty()) {
         co_return dump_json(*page);
@@ -132,9 +130,7 @@ Task<Result<std::string>> ClusterQueries::nodes(Caller caller, NodeQuery query) 
          last = items.back()["name"].get<std::string>(),
          now](Database& db) { return db.node_summaries(first, last, now); };
     const auto known = co_await context_.store.read<std::map<std::string, NodeSummary>>(read);
-    if (!known) {
-        co_return fail(known.error());
-    }
+    LOCKSTEP_CO_TRY(known);
     for (Json& item : items) {
         const auto name = item["name"].get<std::string>();
         const auto found = known->find(name);
@@ -166,19 +162,13 @@ Task<Result<std::string>> ClusterQueries::node(Caller caller, std::string name) 
     const std::function<Result<Known>(Database&)> read = [name,
                                                           now](Database& db) -> Result<Known> {
         auto summary = db.node_summaries(name, name, now);
-        if (!summary) {
-            return fail(summary.error());
-        }
+        LOCKSTEP_TRY(summary);
         auto faults = db.node_faults(name, now, limits::kNodeFaultsShown);
-        if (!faults) {
-            return fail(faults.error());
-        }
+        LOCKSTEP_TRY(faults);
         return Known{std::move(*summary), std::move(*faults)};
     };
     const auto known = co_await context_.store.read<Known>(read);
-    if (!known) {
-        co_return fail(known.error());
-    }
+    LOCKSTEP_CO_TRY(known);
     if (const auto found = known->first.find(name); found != known->first.end()) {
         const bool well = here != on_nodes.end() && here->second.well;
         out["history"] = history_json(found->second, well, now);

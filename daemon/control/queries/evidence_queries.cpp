@@ -27,18 +27,14 @@ Json item_of(const Event& event, const event::EvidenceTaken& taken) {
 
 Task<Result<std::string>> JobQueries::evidence(Caller caller, std::string id, std::size_t limit) {
     const auto seen = co_await registry_.show(caller, id);
-    if (!seen) {
-        co_return fail(seen.error());
-    }
+    LOCKSTEP_CO_TRY(seen);
     const JobId key{id};
     // One of a generation: a later look has written over the files of the one before.
     const std::function<Result<std::vector<Event>>(Database&)> read = [key, limit](Database& db) {
         return db.newest_of(key, EventKind::evidence_taken, limit);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
-    if (!events) {
-        co_return fail(events.error());
-    }
+    LOCKSTEP_CO_TRY(events);
     Json out = Json::object();
     out["items"] = Json::array();
     for (const Event& event : *events) {
@@ -52,9 +48,7 @@ Task<Result<std::string>> JobQueries::evidence(Caller caller, std::string id, st
 Task<Result<EvidencePlace>> JobQueries::evidence_place(Caller caller, std::string id,
                                                        EvidenceQuery query) {
     const auto loaded = co_await registry_.load(caller, id);
-    if (!loaded) {
-        co_return fail(loaded.error());
-    }
+    LOCKSTEP_CO_TRY(loaded);
     const Job& job = **loaded;
     if (!is_evidence_name(query.name)) {
         co_return fail(Errc::not_found, "there is no evidence of that name");

@@ -1,18 +1,16 @@
 // What the API shows of a job's GPUs over time. Answers are made on the reading thread.
 #include "daemon/control/base/query_error.hpp"
+#include "daemon/control/queries/series_answers.hpp"
 #include "daemon/control/queries/series_queries.hpp"
 #include "daemon/telemetry/series/bands.hpp"
 #include "daemon/telemetry/series/series_query.hpp"
 #include "job/base/limits.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 namespace lockstep {
 namespace {
-
-constexpr double kEverywhere = std::numeric_limits<double>::infinity();
 
 Json gpu_json(const telemetry::GpuDirectory& gpus, std::uint32_t id) {
     return Json{{"id", id},
@@ -36,9 +34,7 @@ Json item_json(const telemetry::SeriesQuery& asked, const telemetry::GpuDirector
 
 Result<std::set<std::string>> metrics_of(const GpuView& view) {
     const auto stored = view.source.metrics();
-    if (!stored) {
-        return fail(stored.error());
-    }
+    LOCKSTEP_TRY(stored);
     std::set<std::string> all{stored->begin(), stored->end()};
     all.insert(view.metrics.begin(), view.metrics.end());
     return all;
@@ -48,9 +44,7 @@ Result<std::set<std::string>> metrics_of(const GpuView& view) {
 Result<std::string> finish_answer(Json answer, bool empty, const GpuView& view) {
     if (empty) {
         const auto names = metrics_of(view);
-        if (!names) {
-            return fail(names.error());
-        }
+        LOCKSTEP_TRY(names);
         answer["metrics"] = *names;
     }
     return dump_json(answer);
@@ -72,17 +66,12 @@ telemetry::SeriesQuery asked_of(const SeriesQuery& query) {
 
 Result<std::string> series_answer(const SeriesQuery& query, const GpuView& view) {
     telemetry::HistoryAsk ask;
-    ask.metric = query.metric;
+    take_range(query, ask);
     ask.entities = view.ids;
-    ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
-    ask.from = query.from.value_or(-kEverywhere);
-    ask.to = query.to.value_or(kEverywhere);
     ask.columns = query.points;
     ask.every_generation = query.by_time;
     const auto found = telemetry::fold_series(view.source, ask, view.tail);
-    if (!found) {
-        return fail(found.error());
-    }
+    LOCKSTEP_TRY(found);
     const telemetry::SeriesQuery asked = asked_of(query);
     Json answer = head_json(query);
     bool empty = true;
@@ -94,38 +83,17 @@ Result<std::string> series_answer(const SeriesQuery& query, const GpuView& view)
 }
 
 Result<std::string> bands_answer(const SeriesQuery& query, const GpuView& view) {
-    telemetry::BandsAsk ask;
-    ask.metric = query.metric;
+    telemetry::BandsAsk ask = bands_ask(query, telemetry::gpu_low_is_worse(query.metric));
     ask.entities = view.ids;
-    ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
-    ask.from = query.from.value_or(-kEverywhere);
-    ask.to = query.to.value_or(kEverywhere);
-    ask.columns = query.points;
-    ask.stats = query.stats;
-    ask.worst = query.worst;
-    ask.low_is_worse = query.low_is_worse.value_or(telemetry::gpu_low_is_worse(query.metric));
     ask.every_generation = query.by_time;
     const auto found = telemetry::fold_bands(view.source, ask, view.tail);
-    if (!found) {
-        return fail(found.error());
-    }
+    LOCKSTEP_TRY(found);
     const telemetry::SeriesQuery asked = asked_of(query);
     Json answer = head_json(query);
     answer["gpus"] = view.ids.size();
-    if (!ask.stats.empty()) {
-        answer["bands"] = telemetry::bands_json(ask, found->bands);
-    }
-    if (ask.worst > 0) {
-        answer["worst"] = Json::array();
-        for (const telemetry::WorstRank& one : found->worst) {
-            Json item = item_json(asked, view.gpus, one.history);
-            if (one.score) {
-                item["score"] = *one.score;
-            }
-            answer["worst"].push_back(std::move(item));
-        }
-        answer["worse"] = ask.low_is_worse ? "low" : "high";
-    }
+    put_bands(answer, ask, *found, [&](const telemetry::RankHistory& history) {
+        return item_json(asked, view.gpus, history);
+    });
     return finish_answer(std::move(answer), found->bands.x.empty() && found->worst.empty(), view);
 }
 
@@ -141,13 +109,9 @@ GpuChoice choice_of(const EntityQuery& query, std::vector<std::int32_t> ranks) {
 Task<Result<std::string>> SeriesQueries::gpus(Caller caller, std::string id, std::size_t offset,
                                               std::size_t limit) {
     const auto job = co_await registry_.load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     const auto turn = co_await history_.turn(caller.user);
-    if (!turn) {
-        co_return fail(turn.error());
-    }
+    LOCKSTEP_CO_TRY(turn);
     if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
@@ -155,9 +119,7 @@ Task<Result<std::string>> SeriesQueries::gpus(Caller caller, std::string id, std
     none.most = 0;
     AnswerGpus answer = [offset, limit](const GpuView& view) -> Result<std::string> {
         const auto names = metrics_of(view);
-        if (!names) {
-            return fail(names.error());
-        }
+        LOCKSTEP_TRY(names);
         Json out{{"total", view.gpus.size()}, {"metrics", *names}, {"items", Json::array()}};
         const std::size_t end = std::min(view.gpus.size(), offset + limit);
         for (std::size_t i = offset; i < end; ++i) {
@@ -188,17 +150,14 @@ Task<Result<std::string>> SeriesQueries::gpu_heatmap(std::string id, HeatmapQuer
     GpuChoice choice = choice_of(query, query.ranks);
     std::string metric = query.metric;
     AnswerGpus answer = [query = std::move(query)](const GpuView& view) -> Result<std::string> {
-        telemetry::HeatmapAsk ask;
-        ask.metric = query.metric;
-        ask.entities = view.ids;
         if (view.ids.empty()) {
             return telemetry::empty_heatmap();
         }
-        ask.from = query.from.value_or(ask.from);
-        ask.to = query.to.value_or(ask.to);
+        telemetry::HeatmapAsk ask;
+        take_range(query, ask);
+        ask.entities = view.ids;
         ask.columns = query.columns;
         ask.rows = query.rows;
-        ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
         ask.every_generation = query.by_time;
         return telemetry::make_heatmap(view.source, ask, view.tail);
     };
@@ -219,9 +178,7 @@ Task<Result<std::string>> SeriesQueries::gpu_samples(std::string id, telemetry::
         telemetry::SampleAsk of_gpus = ask;
         of_gpus.entities = view.ids;
         const auto page = telemetry::read_samples(view.source, of_gpus, view.tail, view.newest);
-        if (!page) {
-            return fail(page.error());
-        }
+        LOCKSTEP_TRY(page);
         return telemetry::to_json_text(of_gpus, *page, [&view](std::uint32_t gpu) {
             const std::string members = dump_json(gpu_json(view.gpus, gpu));
             return members.substr(1, members.size() - 2);  // without the braces

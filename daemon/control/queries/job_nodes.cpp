@@ -75,9 +75,7 @@ void put_gpu_look(Json& item, const telemetry::GpuTable::Look& look) {
 
 Task<Result<std::string>> JobQueries::job_nodes(Caller caller, std::string id) {
     const auto loaded = co_await registry_.load(caller, id);
-    if (!loaded) {
-        co_return fail(loaded.error());
-    }
+    LOCKSTEP_CO_TRY(loaded);
     const Job& job = **loaded;
     const double now = context_.now_seconds();
     const auto steady = context_.clock.steady();

@@ -7,6 +7,7 @@
 #include "daemon/control/base/query_error.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/spec/notify.hpp"
 #include "job/model/spec/spec_environment.hpp"
@@ -14,11 +15,7 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {
-
-constexpr std::size_t kScriptBytes = 4U << 20U;  // no scheduler takes a larger one
-
-}  // namespace
+namespace {}  // namespace
 
 Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
     RowQuery rows;
@@ -45,9 +42,7 @@ Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
         return db.jobs(rows);
     };
     const auto found = co_await context_.store.read<std::vector<JobRow>>(read);
-    if (!found) {
-        co_return fail(found.error());
-    }
+    LOCKSTEP_CO_TRY(found);
     const std::size_t count = std::min(found->size(), query.limit);
     std::vector<std::shared_ptr<const std::string>> alive;  // newer than what the store holds
     std::vector<std::string_view> items;
@@ -76,21 +71,20 @@ Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
 
 Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
     const auto loaded = co_await registry_.load(caller, id);
-    if (!loaded) {
-        co_return fail(loaded.error());
-    }
+    LOCKSTEP_CO_TRY(loaded);
     const std::string_view file = context_.scheduler.batch_file();
     if (file.empty()) {
         co_return fail(Errc::not_found,
                        std::string{context_.scheduler.title()} + " uses no batch script");
     }
     const Attempt* attempt = (*loaded)->attempt();
-    const std::function<Result<std::string>()> read =
-        [file, directory = attempt == nullptr ? std::string{} : attempt->directory] {
-            return directory.empty()
-                       ? Result<std::string>{fail(Errc::not_found, "no attempt")}
-                       : read_plain_file(std::filesystem::path{directory} / file, kScriptBytes);
-        };
+    const std::function<Result<std::string>()> read = [file, directory = attempt == nullptr
+                                                                             ? std::string{}
+                                                                             : attempt->directory] {
+        return directory.empty()
+                   ? Result<std::string>{fail(Errc::not_found, "no attempt")}
+                   : read_plain_file(std::filesystem::path{directory} / file, limits::kScriptBytes);
+    };
     auto text = co_await on_thread<Result<std::string>>(context_.files, read);
     if (text || text.error().code != Errc::not_found) {
         co_return text;
@@ -103,9 +97,7 @@ Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
 Task<Result<std::string>> JobQueries::spec(Caller caller, std::string id) {
     // Of a job that is over only what was submitted: it may have a hundred thousand events.
     const auto job = co_await registry_.load(caller, id, 1);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     Json spec = to_json((*job)->spec);
     if (caller.user == (*job)->user) {
         // As it would be sent: $$ is a dollar sign.
@@ -121,18 +113,14 @@ Task<Result<std::string>> JobQueries::spec(Caller caller, std::string id) {
 
 Task<Result<std::string>> JobQueries::events(Caller caller, std::string id, EventsQuery query) {
     const auto seen = co_await registry_.show(caller, id);
-    if (!seen) {
-        co_return fail(seen.error());
-    }
+    LOCKSTEP_CO_TRY(seen);
     const JobId key{id};
     const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
         return query.newest_first ? db.events_before(key, query.before, query.limit + 1)
                                   : db.events_of(key, query.after, query.limit + 1);
     };
     const auto found = co_await context_.store.read<std::vector<Event>>(read);
-    if (!found) {
-        co_return fail(found.error());
-    }
+    LOCKSTEP_CO_TRY(found);
     const std::size_t count = std::min(found->size(), query.limit);
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < count; ++i) {
@@ -144,9 +132,7 @@ Task<Result<std::string>> JobQueries::events(Caller caller, std::string id, Even
 
 Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std::int32_t rank) {
     const auto loaded = co_await registry_.load(caller, id);
-    if (!loaded) {
-        co_return fail(loaded.error());
-    }
+    LOCKSTEP_CO_TRY(loaded);
     const Job& job = **loaded;
     if (rank < 0 || rank >= job.spec.world_size()) {
         co_return fail(Errc::not_found, "no rank " + std::to_string(rank) + ": the job has 0-" +
@@ -178,16 +164,12 @@ Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std:
 
 Task<Result<DiskPlace>> JobQueries::disk(Caller caller, std::string id) {
     const auto shown = co_await registry_.show(caller, id);
-    if (!shown) {
-        co_return fail(shown.error());
-    }
+    LOCKSTEP_CO_TRY(shown);
     const std::function<Result<std::int64_t>(Database&)> read = [job = JobId{id}](Database& db) {
         return db.history_bytes(job);
     };
     const auto history = co_await context_.store.read<std::int64_t>(read);
-    if (!history) {
-        co_return fail(history.error());
-    }
+    LOCKSTEP_CO_TRY(history);
     DiskPlace out;
     out.directory = (context_.settings.runs_dir / id).string();
     out.history_bytes = *history;

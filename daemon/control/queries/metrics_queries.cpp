@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/queries/job_metrics.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
@@ -11,11 +12,6 @@
 
 namespace lockstep {
 namespace {
-
-// How long the target of a job that is over is answered with an empty body, which ends its series:
-// as long as a rank's outlive its last report, and longer than Prometheus takes to see that the
-// target is not listed any more.
-constexpr auto kLeft = std::chrono::seconds{30};
 
 // Jobs nobody has started have nothing to say beyond being counted: 10,000 of them queued must not
 // make 10,000 sets of series.
@@ -162,7 +158,7 @@ void MetricsQueries::forget(const std::string& job) {
 
 void MetricsQueries::forget_left() {
     const auto now = context_.clock.steady();
-    while (!left_.empty() && now - left_.front().at > kLeft) {
+    while (!left_.empty() && now - left_.front().at > limits::kEndedTargets) {
         left_.pop_front();
     }
 }
@@ -193,11 +189,11 @@ std::vector<ScrapeTarget> MetricsQueries::scrape_targets(const Caller& caller) c
     return out;
 }
 
-std::string MetricsQueries::series_text() const {
+telemetry::MetricSamples MetricsQueries::samples() const {
     Exposed all;
     expose_all(all);
-    std::string out;
-    telemetry::MetricText text{telemetry::TextFormat::prometheus, out};
+    telemetry::MetricSamples out;
+    telemetry::MetricText text{out};
     telemetry::write_jobs(text, all.view);
     return out;
 }

@@ -5,6 +5,7 @@
 #include "daemon/control/actor/job_registry.hpp"
 #include "daemon/control/base/context.hpp"
 #include "daemon/control/base/control.hpp"
+#include "daemon/telemetry/exposition/metric_samples.hpp"
 
 #include <chrono>
 #include <deque>
@@ -25,8 +26,8 @@ class MetricsQueries {
     Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
                                     telemetry::Shard shard, std::string_view accept);
     std::vector<ScrapeTarget> scrape_targets(const Caller& caller) const;
-    // The series of all jobs, their ranks and GPUs as Prometheus text 0.0.4.
-    std::string series_text() const;
+    // Of the series of all jobs, their ranks and GPUs: those of /metrics but the daemon's own.
+    telemetry::MetricSamples samples() const;
 
     // The job is over: a target that Prometheus may still have.
     void finish(const Job& job);

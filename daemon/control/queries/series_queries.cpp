@@ -3,6 +3,7 @@
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/actor/ranks_text.hpp"
 #include "daemon/control/base/query_error.hpp"
+#include "daemon/control/queries/series_answers.hpp"
 #include "daemon/telemetry/series/series_query.hpp"
 #include "job/base/limits.hpp"
 
@@ -10,17 +11,11 @@
 #include <numeric>
 
 namespace lockstep {
-namespace {}  // namespace
-
 Task<Result<std::string>> SeriesQueries::ranks(Caller caller, std::string id, RanksQuery query) {
     const auto job = co_await registry_.load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     const auto series = co_await cache_.load(**job);
-    if (!series) {
-        co_return fail(series.error());
-    }
+    LOCKSTEP_CO_TRY(series);
     const JobRegistry::ActorPtr actor = registry_.find(id);
     co_return ranks_answer(context_, **job, *series, actor.get(), query);
 }
@@ -50,9 +45,7 @@ std::size_t most_points(const SeriesQuery& query, std::int32_t world) {
 
 Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, SeriesQuery query) {
     const auto job = co_await registry_.load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     for (const std::int32_t rank : query.ranks) {
         if (rank >= (*job)->spec.world_size()) {
             co_return fail(query_error(
@@ -61,13 +54,9 @@ Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, S
     }
     query.points = std::min(query.points, most_points(query, (*job)->spec.world_size()));
     const auto turn = co_await history_.turn(caller.user);
-    if (!turn) {
-        co_return fail(turn.error());
-    }
+    LOCKSTEP_CO_TRY(turn);
     const auto packed = co_await cache_.packed(**job);
-    if (!packed) {
-        co_return fail(packed.error());
-    }
+    LOCKSTEP_CO_TRY(packed);
     if (query.of_gpus) {
         co_return co_await gpu_series(std::move(id), std::move(query));
     }
@@ -76,11 +65,8 @@ Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, S
         co_return co_await bands(std::move(of), std::move(query));
     }
     telemetry::SeriesQuery asked;
-    asked.metric = query.metric;
+    take_range(query, asked);
     asked.ranks = query.ranks;
-    asked.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
-    asked.from = query.from.value_or(asked.from);
-    asked.to = query.to.value_or(asked.to);
     asked.points = query.points;
     if (asked.ranks.empty()) {
         const auto world = static_cast<std::size_t>((*job)->spec.world_size());
@@ -103,9 +89,7 @@ Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, S
         ask.to = asked.to;
         ask.columns = asked.points;
         auto read = co_await history_.series(id, std::move(ask));
-        if (!read) {
-            co_return fail(read.error());
-        }
+        LOCKSTEP_CO_TRY(read);
         found = std::move(*read);
     }
     Json answer = telemetry::to_json(asked, found);
@@ -116,9 +100,7 @@ Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, S
         if (*packed) {
             // As chunks have them, whether the newest rows are in memory or not.
             const auto names = co_await history_.metrics(id);
-            if (!names) {
-                co_return fail(names.error());
-            }
+            LOCKSTEP_CO_TRY(names);
             answer["metrics"] = parse_json(*names).value_or(Json::array());
         } else if (series != nullptr) {
             answer["metrics"] = series->reported_metrics();
@@ -130,12 +112,10 @@ Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, S
 Task<Result<std::string>> SeriesQueries::heatmap(Caller caller, std::string id,
                                                  HeatmapQuery query) {
     const auto job = co_await registry_.load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     const std::int32_t last = (*job)->spec.world_size() - 1;
     telemetry::HeatmapAsk ask;
-    ask.metric = query.metric;
+    take_range(query, ask);
     ask.rank_high = static_cast<std::uint32_t>(last);
     if (!query.ranks.empty()) {
         const auto [low, high] = std::minmax_element(query.ranks.begin(), query.ranks.end());
@@ -145,15 +125,10 @@ Task<Result<std::string>> SeriesQueries::heatmap(Caller caller, std::string id,
         ask.rank_low = static_cast<std::uint32_t>(*low);
         ask.rank_high = static_cast<std::uint32_t>(*high);
     }
-    ask.from = query.from.value_or(ask.from);
-    ask.to = query.to.value_or(ask.to);
     ask.columns = query.columns;
     ask.rows = query.rows;
-    ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
     const auto turn = co_await history_.turn(caller.user);
-    if (!turn) {
-        co_return fail(turn.error());
-    }
+    LOCKSTEP_CO_TRY(turn);
     if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
@@ -166,9 +141,7 @@ Task<Result<std::string>> SeriesQueries::heatmap(Caller caller, std::string id,
 Task<Result<std::string>> SeriesQueries::samples(Caller caller, std::string id,
                                                  SamplesQuery query) {
     const auto job = co_await registry_.load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     const std::int32_t world = (*job)->spec.world_size();
     if (query.ranks.empty() && !query.of_gpus) {
         if (world > static_cast<std::int32_t>(limits::kSeriesRanks)) {
@@ -201,9 +174,7 @@ Task<Result<std::string>> SeriesQueries::samples(Caller caller, std::string id,
         ask.place = *place;
     }
     const auto turn = co_await history_.turn(caller.user);
-    if (!turn) {
-        co_return fail(turn.error());
-    }
+    LOCKSTEP_CO_TRY(turn);
     if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
@@ -215,20 +186,14 @@ Task<Result<std::string>> SeriesQueries::samples(Caller caller, std::string id,
 
 Task<Result<std::string>> SeriesQueries::metric_names(Caller caller, std::string id) {
     const auto job = co_await registry_.load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
+    LOCKSTEP_CO_TRY(job);
     const auto turn = co_await history_.turn(caller.user);
-    if (!turn) {
-        co_return fail(turn.error());
-    }
+    LOCKSTEP_CO_TRY(turn);
     if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
     const auto names = co_await history_.metrics(id);
-    if (!names) {
-        co_return fail(names.error());
-    }
+    LOCKSTEP_CO_TRY(names);
     co_return "{\"ranks\":" + std::to_string((*job)->spec.world_size()) + ",\"items\":" + *names +
         "}";
 }

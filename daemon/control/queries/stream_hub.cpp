@@ -167,9 +167,7 @@ Task<Result<std::vector<StreamMessage>>> StreamHub::replay(std::int64_t after, s
         return db.events_after(after, limit);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
-    if (!events) {
-        co_return fail(events.error());
-    }
+    LOCKSTEP_CO_TRY(events);
     std::vector<StreamMessage> out;
     std::map<std::string, std::string> owners;
     for (const Event& event : *events) {

@@ -113,9 +113,7 @@ UnixMillis millis_of(const ASN1_TIME* time) {
 
 Result<Certificate> examine(std::string certificate, std::string key) {
     // The listener's own checks: PEM, a pair.
-    if (auto good = server_tls(certificate, key); !good) {
-        return fail(std::move(good.error()));
-    }
+    LOCKSTEP_TRY(server_tls(certificate, key));
     const X509Ptr leaf = parse_leaf(certificate);
     if (!leaf) {
         return fail(openssl("the certificate is not good"));
@@ -184,15 +182,9 @@ Result<Certificate> keep_certificate(const std::filesystem::path& directory,
     if (!made) {
         return made;
     }
-    if (auto there = make_private_directories(directory); !there) {
-        return fail(there.error());
-    }
-    if (auto written = write_file_atomic(key_file, made->key, 0600); !written) {
-        return fail(written.error());
-    }
-    if (auto written = write_file_atomic(certificate_file, made->certificate, 0600); !written) {
-        return fail(written.error());
-    }
+    LOCKSTEP_TRY(make_private_directories(directory));
+    LOCKSTEP_TRY(write_file_atomic(key_file, made->key, 0600));
+    LOCKSTEP_TRY(write_file_atomic(certificate_file, made->certificate, 0600));
     return made;
 }
 

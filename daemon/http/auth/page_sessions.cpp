@@ -167,9 +167,7 @@ Task<Result<PageSessions::Opened>> PageSessions::open(Principal owner) {
     TokenRow copy = row;
     std::string instead_of = old;
     const Status stored = co_await store_.add_token(std::move(copy), std::move(instead_of));
-    if (!stored) {
-        co_return fail(stored.error());
-    }
+    LOCKSTEP_CO_TRY(stored);
     drop(old);
     Opened out;
     out.seconds = (row.expires_at - row.created_at) / kMillisPerSecond;

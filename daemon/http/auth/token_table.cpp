@@ -264,22 +264,16 @@ std::string TokenTable::unused_id() const {
 
 Task<Result<Json>> TokenTable::create(Principal by, TokenRequest request) {
     auto row = draft(by, request);
-    if (!row) {
-        co_return fail(row.error());
-    }
+    LOCKSTEP_CO_TRY(row);
     const auto room = room_for(row->user);
-    if (!room) {
-        co_return fail(room.error());
-    }
+    LOCKSTEP_CO_TRY(room);
     const std::string secret = "lks_" + random_secret();
     row->id = unused_id();
     row->sha256 = sha256_hex(secret);
     TokenRow copy = *row;
     std::string old = *room;
     const Status stored = co_await store_.add_token(std::move(copy), std::move(old));
-    if (!stored) {
-        co_return fail(stored.error());
-    }
+    LOCKSTEP_CO_TRY(stored);
     drop(*room);
     if (!row->parent.empty() && !owner(row->parent)) {
         // It was ended meanwhile, before the store had this one to end with it.

@@ -128,9 +128,7 @@ bool RankLogReader::begins_line(std::int64_t offset) const {
 Result<RankLogReader::Slice> RankLogReader::read(std::int64_t offset, std::size_t most,
                                                  LogTimes* times) const {
     const auto total = size();
-    if (!total) {
-        return fail(total.error());
-    }
+    LOCKSTEP_TRY(total);
     Slice slice;
     slice.offset = std::min(offset, *total);
     slice.next = slice.offset;
@@ -149,9 +147,7 @@ Result<RankLogReader::Slice> RankLogReader::read(std::int64_t offset, std::size_
         const std::int64_t end = next_hole(data, *total);
         const auto bytes = std::min<std::size_t>(static_cast<std::size_t>(end - data), most);
         const std::size_t before = slice.text.size();
-        if (const Status good = append(slice.text, data, bytes); !good) {
-            return fail(good.error());
-        }
+        LOCKSTEP_TRY(append(slice.text, data, bytes));
         const std::size_t got = slice.text.size() - before;
         if (got == 0) {
             break;
@@ -170,9 +166,7 @@ Result<RankLogReader::Slice> RankLogReader::read(std::int64_t offset, std::size_
 
 Result<std::int64_t> RankLogReader::tail(std::int64_t lines, std::size_t most) const {
     const auto total = size();
-    if (!total) {
-        return fail(total.error());
-    }
+    LOCKSTEP_TRY(total);
     const std::int64_t floor = std::max<std::int64_t>(0, *total - static_cast<std::int64_t>(most));
     std::int64_t end = *total;
     std::int64_t seen = 0;
@@ -186,9 +180,7 @@ Result<std::int64_t> RankLogReader::tail(std::int64_t lines, std::size_t most) c
             data = next_data(hole, end);
         }
         block.clear();
-        if (const Status good = append(block, data, static_cast<std::size_t>(end - data)); !good) {
-            return fail(good.error());
-        }
+        LOCKSTEP_TRY(append(block, data, static_cast<std::size_t>(end - data)));
         for (std::size_t i = block.size(); i > 0; --i) {
             const std::int64_t at = data + static_cast<std::int64_t>(i) - 1;
             if (block[i - 1] == '\n' && at + 1 < *total && ++seen == lines) {

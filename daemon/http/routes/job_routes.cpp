@@ -23,9 +23,7 @@ namespace {
 
 Result<Json> document_of(const HttpRequest& request) {
     auto json = parse_json(request.body);
-    if (!json) {
-        return fail(std::move(json.error()));
-    }
+    LOCKSTEP_TRY(json);
     std::vector<FieldError> values;
     read_dollars(*json, values);
     refuse_masked(*json, values);
@@ -41,15 +39,11 @@ using SweepTurns = std::shared_ptr<FairTurns>;
 Task<Result<SubmitRequest>> asked_of(const HttpRequest& request, FairTurns& turns,
                                      std::optional<FairTurns::Turn>& turn) {
     const auto json = document_of(request);
-    if (!json) {
-        co_return fail(json.error());
-    }
+    LOCKSTEP_CO_TRY(json);
     SubmitRequest out;
     if (!has_sweep(*json)) {
         auto spec = parse_spec(*json);
-        if (!spec) {
-            co_return fail(std::move(spec.error()));
-        }
+        LOCKSTEP_CO_TRY(spec);
         out.spec = std::move(*spec);
         co_return out;
     }
@@ -62,14 +56,10 @@ Task<Result<SubmitRequest>> asked_of(const HttpRequest& request, FairTurns& turn
     turn.emplace(std::move(*granted));
     Slices slices;
     auto maker = SweepMaker::begin(*json);
-    if (!maker) {
-        co_return fail(std::move(maker.error()));
-    }
+    LOCKSTEP_CO_TRY(maker);
     while (!maker->whole()) {
         const Status made = maker->next();
-        if (!made) {
-            co_return fail(made.error());
-        }
+        LOCKSTEP_CO_TRY(made);
         if (slices.over()) {
             co_await slices.rest();
         }

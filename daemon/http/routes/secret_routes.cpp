@@ -26,9 +26,7 @@ HttpResponse storage_problem(const Error& error) {
 
 Result<std::string> value_of(const HttpRequest& request) {
     const auto json = parse_json(request.body);
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     if (!json->is_object()) {
         return fail(Errc::invalid, "the body must be an object");
     }

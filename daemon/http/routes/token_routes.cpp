@@ -25,9 +25,7 @@ bool is_name(std::string_view text, std::string_view first, std::string_view fur
 
 Result<TokenRequest> token_request(const HttpRequest& request) {
     const auto json = parse_json(request.body);
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     if (!json->is_object()) {
         return fail(Errc::invalid, "the body must be an object");
     }

@@ -128,9 +128,7 @@ void HttpServer::show(const std::shared_ptr<TlsContext>& tls) {
 
 Status HttpServer::listen_unix(const std::filesystem::path& path) {
     auto acceptor = lockstep::listen_unix(io_, path, kBacklog);
-    if (!acceptor) {
-        return fail(acceptor.error());
-    }
+    LOCKSTEP_TRY(acceptor);
     unix_listeners_.push_back(UnixListener{std::move(*acceptor), net::steady_timer{io_}});
     tasks_.spawn("unix accept", accept_unix(unix_listeners_.back()));
     begin_sweep();

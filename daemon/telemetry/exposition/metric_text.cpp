@@ -157,6 +157,10 @@ void MetricText::header() {
 // One sample is built in place: this runs 200,000 times for one scrape of a large job.
 template <class Number>
 void MetricText::write(std::string_view suffix, std::string_view labels, Number value) {
+    if (samples_ != nullptr) {
+        samples_->add(name_, suffix, labels, static_cast<double>(value));
+        return;
+    }
     if (!header_written_) {
         header();
     }

@@ -3,8 +3,11 @@
 // https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 // A family's HELP and TYPE are written with its first sample: a family without samples leaves no
 // trace. A text of megabytes can be handed out piece by piece while it is written, so that it is
-// never in memory as a whole. Not thread-safe; the string must outlive the writer.
+// never in memory as a whole. The samples can also be had as they are, without any text. Not
+// thread-safe; the string or the samples must outlive the writer.
 #pragma once
+
+#include "daemon/telemetry/exposition/metric_samples.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -31,10 +34,15 @@ inline constexpr std::size_t kPieceBytes = 256U << 10U;
 
 class MetricText {
   public:
+    MetricText(const MetricText&) = delete;
+    MetricText& operator=(const MetricText&) = delete;
     MetricText(TextFormat format, std::string& out) : format_(format), out_(out) {}
     // Hands out pieces of about kPieceBytes; end() hands out the rest. `sink` outlives the writer.
     MetricText(TextFormat format, std::string& out, const PieceSink& sink)
         : format_(format), out_(out), sink_(&sink) {}
+    // Writes no text: the samples go to `to`, with the names that Prometheus' text has.
+    explicit MetricText(MetricSamples& to)
+        : format_(TextFormat::prometheus), out_(no_text_), samples_(&to) {}
     // Starts a family. `name` is without "_total" (counter) and "_info" (info); the literals must
     // outlive the family. `help` is one line.
     void family(std::string_view name, MetricType type, std::string_view help);
@@ -54,8 +62,10 @@ class MetricText {
     void hand_out();
 
     TextFormat format_;
+    std::string no_text_;
     std::string& out_;
     const PieceSink* sink_ = nullptr;
+    MetricSamples* samples_ = nullptr;
     std::size_t handed_out_ = 0;
     std::string_view name_;
     std::string_view help_;

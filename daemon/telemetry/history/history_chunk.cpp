@@ -271,9 +271,7 @@ Result<Chunk> encode_chunk(const HistoryRows& rows, const std::vector<std::strin
     }
     note_times(chunk, times);
     auto head = rows_section(order.entities);
-    if (!head) {
-        return fail(head.error());
-    }
+    LOCKSTEP_TRY(head);
     std::string axis;
     codec.pack(bits_of(steps), axis);
     chunk.sections.push_back({std::string{kRowsSection}, 0, std::move(*head)});
@@ -300,9 +298,7 @@ Result<Chunk> encode_chunk(const HistoryRows& rows, const std::vector<std::strin
 
 Result<std::vector<EntityRows>> decode_rows(std::string_view section) {
     const auto bytes = decompress_bytes(section, 5 + kMostEntities * 16);
-    if (!bytes) {
-        return fail(bytes.error());
-    }
+    LOCKSTEP_TRY(bytes);
     std::string_view in = *bytes;
     std::uint8_t version = 0;
     std::uint32_t count = 0;
@@ -330,9 +326,7 @@ Result<std::vector<EntityRows>> decode_rows(std::string_view section) {
 Result<std::vector<std::int64_t>> decode_steps(std::string_view section, std::size_t rows,
                                                ColumnCodec& codec) {
     std::vector<std::uint64_t> bits;
-    if (const Status done = codec.unpack(section, rows, bits); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(codec.unpack(section, rows, bits));
     std::vector<std::int64_t> steps(rows);
     std::transform(bits.begin(), bits.end(), steps.begin(),
                    [](std::uint64_t v) { return static_cast<std::int64_t>(v); });
@@ -342,9 +336,7 @@ Result<std::vector<std::int64_t>> decode_steps(std::string_view section, std::si
 Result<std::vector<double>> decode_times(std::string_view section, std::size_t rows,
                                          ColumnCodec& codec) {
     std::vector<double> times;
-    if (const Status done = codec.unpack(section, rows, times); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(codec.unpack(section, rows, times));
     return times;
 }
 
@@ -358,16 +350,12 @@ Result<std::vector<double>> decode_values(std::string_view section, std::size_t 
         return corrupt_chunk();
     }
     if (whole == 0) {
-        if (const Status done = codec.unpack(section, (rows + 63) / 64, bits); !done) {
-            return fail(done.error());
-        }
+        LOCKSTEP_TRY(codec.unpack(section, (rows + 63) / 64, bits));
     }
     if (!take_flat(section, count) || count > rows || (whole == 1 && count != rows)) {
         return corrupt_chunk();
     }
-    if (const Status done = codec.unpack(section, count, dense); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(codec.unpack(section, count, dense));
     if (whole == 1) {
         return dense;
     }
@@ -392,9 +380,7 @@ Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities
     if (!take_flat(section, buckets) || buckets > kMostRows) {
         return corrupt_chunk();
     }
-    if (const Status done = codec.unpack(section, entities, counts); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(codec.unpack(section, entities, counts));
     std::uint64_t at = 0;
     for (const std::uint64_t count : counts) {
         level.begin.push_back(static_cast<std::uint32_t>(at));
@@ -414,9 +400,7 @@ Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities
             done = codec.unpack(section, buckets, *column);
         }
     }
-    if (!done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(done);
     level.last_step.resize(buckets);
     std::transform(bits.begin(), bits.end(), level.last_step.begin(),
                    [](std::uint64_t v) { return static_cast<std::int64_t>(v); });

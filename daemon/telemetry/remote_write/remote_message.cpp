@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 namespace lockstep::telemetry {
 namespace {
@@ -73,24 +74,55 @@ void put_sample(std::string& out, double value, UnixMillis time) {
     put_varint(out, stamp);
 }
 
-// From after the opening quote; the text behind the closing one is left in `rest`.
-bool take_value(std::string_view& rest, std::string& value) {
+using LabelViews = std::vector<std::pair<std::string_view, std::string_view>>;
+
+// A value from after its opening quote; the text behind the closing one is left in `rest`. What has
+// escapes is put into `room`, which does not move; nothing if there is no end.
+std::optional<std::string_view> take_value(std::string_view& rest, std::string& room) {
+    const auto end = rest.find_first_of("\"\\");
+    if (end == std::string_view::npos) {
+        return std::nullopt;
+    }
+    if (rest[end] == '"') {
+        const std::string_view plain = rest.substr(0, end);
+        rest.remove_prefix(end + 1);
+        return plain;
+    }
+    const std::size_t begin = room.size();
     while (!rest.empty()) {
         char c = rest.front();
         rest.remove_prefix(1);
         if (c == '"') {
-            return true;
+            return std::string_view{room}.substr(begin);
         }
-        if (c == '\\') {
-            if (rest.empty()) {
-                return false;
-            }
+        if (c == '\\' && !rest.empty()) {
             c = rest.front() == 'n' ? '\n' : rest.front();
             rest.remove_prefix(1);
         }
-        value += c;
+        room += c;
     }
-    return false;
+    return std::nullopt;
+}
+
+// a="b",c="d"; false: it is not.
+bool take_labels(std::string_view rest, std::string& room, LabelViews& out) {
+    room.clear();
+    room.reserve(rest.size());
+    while (!rest.empty()) {
+        const auto equals = rest.find("=\"");
+        if (equals == std::string_view::npos || equals == 0) {
+            return false;
+        }
+        const std::string_view name = rest.substr(0, equals);
+        rest.remove_prefix(equals + 2);
+        const auto value = take_value(rest, room);
+        if (!value || (!rest.empty() && rest.front() != ',')) {
+            return false;
+        }
+        out.emplace_back(name, *value);
+        rest.remove_prefix(rest.empty() ? 0 : 1);
+    }
+    return true;
 }
 
 }  // namespace
@@ -99,46 +131,16 @@ double stale_marker() {
     return std::bit_cast<double>(kStaleNaN);
 }
 
-Result<RemoteLabels> parse_series(std::string_view series) {
-    const Error bad{Errc::invalid, "not a series: " + std::string{series.substr(0, 200)}};
-    const auto brace = series.find('{');
-    RemoteLabels out{{"__name__", std::string{series.substr(0, brace)}}};
-    if (out.front().second.empty()) {
-        return fail(bad);
+Status RemoteMessage::add(const MetricSeries& series, double value, UnixMillis time) {
+    labels_.assign(common_.begin(), common_.end());
+    labels_.emplace_back("__name__", series.name);
+    if (series.name.empty() || !take_labels(series.labels, unescaped_, labels_)) {
+        return fail(Errc::invalid, "not a series: " + std::string{series.name} + "{" +
+                                       std::string{series.labels.substr(0, 200)} + "}");
     }
-    if (brace == std::string_view::npos) {
-        return out;
-    }
-    std::string_view rest = series.substr(brace + 1);
-    while (!rest.empty() && rest.front() != '}') {
-        const auto equals = rest.find("=\"");
-        if (equals == std::string_view::npos || equals == 0) {
-            return fail(bad);
-        }
-        auto& label = out.emplace_back(std::string{rest.substr(0, equals)}, std::string{});
-        rest.remove_prefix(equals + 2);
-        if (!take_value(rest, label.second)) {
-            return fail(bad);
-        }
-        if (!rest.empty() && rest.front() == ',') {
-            rest.remove_prefix(1);
-        }
-    }
-    if (rest != "}") {
-        return fail(bad);
-    }
-    return out;
-}
-
-Status RemoteMessage::add(std::string_view series, double value, UnixMillis time) {
-    auto labels = parse_series(series);
-    if (!labels) {
-        return fail(std::move(labels.error()));
-    }
-    labels->insert(labels->end(), common_.begin(), common_.end());
-    std::sort(labels->begin(), labels->end());  // receivers refuse any other order
+    std::sort(labels_.begin(), labels_.end());  // receivers refuse any other order
     one_.clear();
-    for (const auto& [name, text] : *labels) {
+    for (const auto& [name, text] : labels_) {
         put_label(one_, name, text);
     }
     put_sample(one_, value, time);

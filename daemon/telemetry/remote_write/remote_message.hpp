@@ -6,10 +6,11 @@
 //   Label        { string name = 1; string value = 2; }
 //   Sample       { double value = 1; int64 timestamp = 2; }   // milliseconds since the Unix epoch
 // The wire format (https://protobuf.dev/programming-guides/encoding/) is written by hand: four
-// messages without a choice in them, straight from the exposition's text; libprotobuf and its
+// messages without a choice in them, straight from the exposition's samples; libprotobuf and its
 // generated classes would be 3 MiB more to link and a copy of every label. Values; any one thread.
 #pragma once
 
+#include "daemon/telemetry/exposition/metric_samples.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/result.hpp"
 
@@ -29,18 +30,14 @@ double stale_marker();
 
 using RemoteLabels = std::vector<std::pair<std::string, std::string>>;
 
-// The labels of a series as the text format writes it, name{a="b"}: with __name__, unescaped.
-// invalid: it is not one.
-Result<RemoteLabels> parse_series(std::string_view series);
-
 class RemoteMessage {
   public:
     // `common`: what every series carries beside its own labels.
     explicit RemoteMessage(RemoteLabels common) : common_(std::move(common)) {}
 
-    // One sample of a series as the text format writes it. A NaN that is not the stale marker
-    // becomes the normal one. invalid: the series is not one; nothing is added.
-    Status add(std::string_view series, double value, UnixMillis time);
+    // One sample. A NaN that is not the stale marker becomes the normal one. invalid: its labels
+    // are not what add_label() makes, or it has no name; nothing is added.
+    Status add(const MetricSeries& series, double value, UnixMillis time);
     std::size_t samples() const { return samples_; }
     std::size_t bytes() const { return bytes_.size(); }
     // The request's body, compressed; the message is empty afterwards.
@@ -49,7 +46,10 @@ class RemoteMessage {
   private:
     RemoteLabels common_;
     std::string bytes_;
-    std::string one_;  // the series being added
+    // Of the series being added; kept, so that their memory is.
+    std::string one_;
+    std::string unescaped_;
+    std::vector<std::pair<std::string_view, std::string_view>> labels_;
     std::size_t samples_ = 0;
 };
 

@@ -86,17 +86,6 @@ class Counters {
     std::array<prometheus::Counter*, 3> dropped_{};
 };
 
-// Lines that are no comments.
-std::size_t samples_in(std::string_view text) {
-    std::size_t count = 0;
-    while (!text.empty()) {
-        count += text.front() != '#' ? 1 : 0;
-        const auto end = text.find('\n');
-        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    }
-    return count;
-}
-
 // One line of a file. An empty secret would be sent as none.
 Result<std::string> secret(const std::string& path) {
     auto text = read_file(path, kSecretBytes);
@@ -140,9 +129,7 @@ Result<RemoteWriteSettings> parse_remote_write(std::string_view url) {
         server += url.starts_with("https://") ? ":443" : ":80";
     }
     auto endpoint = parse_endpoint(server);
-    if (!endpoint) {
-        return fail(std::move(endpoint.error()));
-    }
+    LOCKSTEP_TRY(endpoint);
     out.endpoint = std::move(*endpoint);
     return out;
 }
@@ -189,14 +176,14 @@ class RemoteWriter::Worker {
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
 
-    void push(std::string text, UnixMillis time) {
+    void push(MetricSamples samples, UnixMillis time) {
         if (waiting_.load() >= kCollectionsWaiting) {
-            counters_.dropped(Dropped::queue_full, samples_in(text));
+            counters_.dropped(Dropped::queue_full, samples.size());
             return;
         }
         ++waiting_;
-        net::post(io_, [this, time, text = std::move(text)]() mutable {
-            collect(std::move(text), time);
+        net::post(io_, [this, time, samples = std::move(samples)]() mutable {
+            collect(std::move(samples), time);
             --waiting_;
         });
     }
@@ -218,14 +205,14 @@ class RemoteWriter::Worker {
     }
 
   private:
-    void collect(std::string text, UnixMillis time) {
+    void collect(MetricSamples collected, UnixMillis time) {
         RemoteMessage message{{{"instance", settings_.instance}, {"job", "lockstep"}}};
         const auto close = [&] {
             const std::size_t samples = message.samples();
             counters_.dropped(Dropped::queue_full, queue_.push({message.take(), samples}));
         };
-        series_.read(std::move(text), [&](std::string_view series, double value) {
-            // Of our own text: what is no series would be a defect of the exposition.
+        series_.read(std::move(collected), [&](const MetricSeries& series, double value) {
+            // What is no series would be a defect of the exposition.
             if (const Status added = message.add(series, value, time); !added) {
                 log::error("remote write", {{"what", added.error().message}});
             }
@@ -274,9 +261,7 @@ class RemoteWriter::Worker {
                            {"Content-Encoding", "snappy"},
                            {"X-Prometheus-Remote-Write-Version", "0.1.0"}};
         auto who = authorization(settings_);
-        if (!who) {
-            co_return fail(std::move(who.error()));
-        }
+        LOCKSTEP_CO_TRY(who);
         if (!who->empty()) {
             request.headers.emplace_back("Authorization", std::move(*who));
         }
@@ -357,8 +342,8 @@ RemoteWriter::~RemoteWriter() {
     stop(std::chrono::milliseconds{0});
 }
 
-void RemoteWriter::push(std::string text, UnixMillis time) {
-    worker_->push(std::move(text), time);
+void RemoteWriter::push(MetricSamples samples, UnixMillis time) {
+    worker_->push(std::move(samples), time);
 }
 
 void RemoteWriter::stop(std::chrono::milliseconds patience) {

@@ -1,8 +1,8 @@
 // Sends the series of jobs, ranks and GPUs to a receiver of Prometheus remote write (Prometheus
 // with --web.enable-remote-write-receiver, Mimir, Thanos, VictoriaMetrics …). Off unless asked for.
 //
-// Has a thread of its own: parsing, compressing, TLS and waiting for the receiver happen there. The
-// control thread calls push(), which only hands the text over, and stop(). The clock and the
+// Has a thread of its own: encoding, compressing, TLS and waiting for the receiver happen there.
+// The control thread calls push(), which only hands the samples over, and stop(). The clock and the
 // metrics outlive it. Order: requests go out one after the other, oldest first, each until it is
 // taken or refused, so that no sample is out of order.
 //
@@ -12,6 +12,7 @@
 #pragma once
 
 #include "daemon/telemetry/exposition/daemon_metrics.hpp"
+#include "daemon/telemetry/exposition/metric_samples.hpp"
 #include "job/async/http_client.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/limits.hpp"
@@ -50,9 +51,9 @@ class RemoteWriter {
     RemoteWriter(const RemoteWriter&) = delete;
     RemoteWriter& operator=(const RemoteWriter&) = delete;
 
-    // One collection: Prometheus text 0.0.4 as it was at `time`. When two of them have not even
-    // been looked at, it is dropped.
-    void push(std::string text, UnixMillis time);
+    // One collection, as it was at `time`. When two of them have not even been looked at, it is
+    // dropped.
+    void push(MetricSamples samples, UnixMillis time);
     // Sends what there is, for at most `patience`, and ends. Does not wait for it.
     void stop(std::chrono::milliseconds patience);
 

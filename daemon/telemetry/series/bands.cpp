@@ -223,9 +223,7 @@ Result<BandsAnswer> fold_bands(HistorySource& source, const BandsAsk& ask,
     scan.columns =
         std::clamp<std::size_t>(limits::kBandCells / ask.entities.size(), 1, ask.columns);
     BandsSink sink{ask.entities.size()};
-    if (const Status done = scan_history(source, scan, tail, sink); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(scan_history(source, scan, tail, sink));
     out.bands = sink.bands(ask.stats);
     if (ask.worst == 0) {
         return out;
@@ -245,9 +243,7 @@ Result<BandsAnswer> fold_bands(HistorySource& source, const BandsAsk& ask,
     }
     std::sort(scan.entities.begin(), scan.entities.end());
     auto histories = fold_series(source, scan, tail);
-    if (!histories) {
-        return fail(histories.error());
-    }
+    LOCKSTEP_TRY(histories);
     for (const Scored& one : order) {
         for (RankHistory& history : *histories) {
             if (history.rank == static_cast<std::int32_t>(ask.entities[one.which])) {

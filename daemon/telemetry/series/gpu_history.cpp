@@ -176,9 +176,7 @@ Result<GpuRows> decode_gpu_rows(std::string_view bytes) {
         out.uses.push_back(use);
     }
     auto batch = decode_batch(bytes);
-    if (!batch) {
-        return fail(batch.error());
-    }
+    LOCKSTEP_TRY(batch);
     out.batch = std::move(*batch);
     return out;
 }

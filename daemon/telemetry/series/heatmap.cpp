@@ -133,9 +133,7 @@ Result<std::string> make_heatmap(HistorySource& source, const HeatmapAsk& ask,
     scan.columns = std::max<std::size_t>(ask.columns, 1);
     const std::size_t room = std::max<std::size_t>(limits::kHeatmapCells / scan.columns, 1);
     Cells cells{scan.entities.size(), ask.rows > 0 ? std::min(ask.rows, room) : room};
-    if (const Status done = scan_history(source, scan, tail, cells); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(scan_history(source, scan, tail, cells));
     return cells.take(scan.entities.front(), ask.x);
 }
 

@@ -34,9 +34,7 @@ class Scan {
         }
         auto metas = source_.chunks(ask_.entities.front() / kBlockEntities,
                                     ask_.entities.back() / kBlockEntities);
-        if (!metas) {
-            return fail(metas.error());
-        }
+        LOCKSTEP_TRY(metas);
         std::erase_if(*metas, [&](const ChunkMeta& meta) { return wanted_of(meta.block) == 0; });
         if (const Status known = learn_starts(*metas); !known) {
             return known;
@@ -123,17 +121,13 @@ class Scan {
     }
     Status learn_starts(const ChunkMeta& meta, std::size_t& known) {
         const auto section = source_.section(meta.id, kRowsSection, 0);
-        if (!section) {
-            return fail(section.error());
-        }
+        LOCKSTEP_TRY(section);
         if (!*section) {
             return {};
         }
         // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         const auto entities = decode_rows(**section);
-        if (!entities) {
-            return fail(entities.error());
-        }
+        LOCKSTEP_TRY(entities);
         for (const EntityRows& one : *entities) {
             if (index_of(one.entity)) {
                 known += note_start(one.entity, meta.start, one.first_step) ? 1 : 0;
@@ -198,17 +192,13 @@ class Scan {
             return {};
         }
         const auto section = source_.section(meta.id, kRowsSection, 0);
-        if (!section) {
-            return fail(section.error());
-        }
+        LOCKSTEP_TRY(section);
         if (!*section) {
             return {};  // retention took the chunk meanwhile
         }
         // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         const auto entities = decode_rows(**section);
-        if (!entities) {
-            return fail(entities.error());
-        }
+        LOCKSTEP_TRY(entities);
         bool whole = ask_.x == Axis::step && static_cast<double>(meta.step_low) >= ask_.from &&
                      static_cast<double>(meta.step_high) <= ask_.to;
         for (const EntityRows& one : *entities) {
@@ -220,9 +210,7 @@ class Scan {
         }
         for (std::size_t level = whole ? columns_.level : 0; level > 0; --level) {
             const auto found = pyramid(meta, *entities, static_cast<std::uint8_t>(level));
-            if (!found) {
-                return fail(found.error());
-            }
+            LOCKSTEP_TRY(found);
             if (*found) {
                 return {};
             }
@@ -233,17 +221,13 @@ class Scan {
     Result<bool> pyramid(const ChunkMeta& meta, const std::vector<EntityRows>& entities,
                          std::uint8_t number) {
         const auto section = source_.section(meta.id, ask_.metric, number);
-        if (!section) {
-            return fail(section.error());
-        }
+        LOCKSTEP_TRY(section);
         if (!*section) {
             return false;
         }
         // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         const auto level = decode_level(**section, entities.size(), codec_);
-        if (!level) {
-            return fail(level.error());
-        }
+        LOCKSTEP_TRY(level);
         for (std::size_t i = 0; i < entities.size(); ++i) {
             if (const auto which = index_of(entities[i].entity)) {
                 for (std::uint32_t at = level->begin[i]; at < level->begin[i + 1]; ++at) {
@@ -299,17 +283,13 @@ class Scan {
 
     Status nonfinite(const ChunkMeta& meta, const std::vector<EntityRows>& entities) {
         const auto section = source_.section(meta.id, ask_.metric, kNonfiniteLevel);
-        if (!section) {
-            return fail(section.error());
-        }
+        LOCKSTEP_TRY(section);
         if (!*section) {
             return {};
         }
         // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         auto found = decode_nonfinite(**section, entities.size());
-        if (!found) {
-            return fail(found.error());
-        }
+        LOCKSTEP_TRY(found);
         for (NonfiniteOf& one : *found) {
             const std::uint32_t entity = entities[one.which].entity;
             if (const auto which = index_of(entity)) {
@@ -482,9 +462,7 @@ Status scan_history(HistorySource& source, const HistoryAsk& ask, const std::vec
 Result<std::vector<RankHistory>> fold_series(HistorySource& source, const HistoryAsk& ask,
                                              const std::vector<TailRows>& tail) {
     SeriesSink sink{ask.entities.size(), ask.columns};
-    if (const Status done = scan_history(source, ask, tail, sink); !done) {
-        return fail(done.error());
-    }
+    LOCKSTEP_TRY(scan_history(source, ask, tail, sink));
     return sink.take(ask.entities);
 }
 

@@ -26,9 +26,7 @@ class Pager {
         }
         const auto metas = source_.chunks(ask_.entities.front() / kBlockEntities,
                                           ask_.entities.back() / kBlockEntities);
-        if (!metas) {
-            return fail(metas.error());
-        }
+        LOCKSTEP_TRY(metas);
         for (const ChunkMeta& meta : *metas) {
             if (meta.id < ask_.place.chunk || !may_hold(meta)) {
                 continue;
@@ -86,9 +84,7 @@ class Pager {
     // One that retention took meanwhile has no sections any more.
     Status chunk(const ChunkMeta& meta) {
         const auto raw = source_.section(meta.id, ask_.metric, 0);
-        if (!raw) {
-            return fail(raw.error());
-        }
+        LOCKSTEP_TRY(raw);
         if (!*raw) {
             return {};
         }

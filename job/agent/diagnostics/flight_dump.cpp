@@ -108,9 +108,7 @@ Result<std::optional<std::string>> read_dump(FlightRecorder& recorder) {
             continue;
         }
         auto bytes = read_file(path, limits::kFlightDumpBytes);
-        if (!bytes) {
-            return fail(bytes.error());
-        }
+        LOCKSTEP_TRY(bytes);
         return std::optional{std::move(*bytes)};
     }
     return std::optional<std::string>{};

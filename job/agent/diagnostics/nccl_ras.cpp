@@ -51,9 +51,7 @@ Task<Status> say(tcp::socket& socket, std::string line, std::string_view expecte
         co_return fail(sent.error());
     }
     const auto answer = co_await read_line(socket);
-    if (!answer) {
-        co_return fail(answer.error());
-    }
+    LOCKSTEP_CO_TRY(answer);
     if (answer->compare(0, expected.size(), expected) != 0) {
         co_return fail(Errc::unavailable, "it is not NCCL: " + printable(trim(*answer)));
     }
@@ -84,15 +82,11 @@ Task<Result<std::string>> read_all(tcp::socket& socket) {
 Task<Result<std::string>> converse(tcp::socket& socket, std::int64_t seconds) {
     std::string line = "CLIENT PROTOCOL 2\n";
     auto good = co_await say(socket, line, "SERVER PROTOCOL ");
-    if (!good) {
-        co_return fail(good.error());
-    }
+    LOCKSTEP_CO_TRY(good);
     // How long the process that answers waits for the others of its job.
     line = "TIMEOUT " + std::to_string(seconds) + "\n";
     good = co_await say(socket, line, "OK");
-    if (!good) {
-        co_return fail(good.error());
-    }
+    LOCKSTEP_CO_TRY(good);
     line = "VERBOSE STATUS\n";
     if (const Status sent = co_await write_line(socket, line); !sent) {
         co_return fail(sent.error());

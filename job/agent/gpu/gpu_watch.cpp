@@ -17,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double kXidAgainSeconds = 60;
 constexpr std::chrono::milliseconds kFarewell{2'000};
 
 double seconds_now() {
@@ -145,7 +144,7 @@ void GpuWatch::Shared::on_xid(std::uint32_t gpu, std::uint32_t xid) {
         }
         auto& [newest, told] = known == xids.end() ? xids[{gpu, xid}] : known->second;
         newest = now;
-        if (told > 0 && now - told < kXidAgainSeconds) {
+        if (told > 0 && now - told < limits::kXidPauseSeconds) {
             return;
         }
         told = now;

@@ -10,11 +10,15 @@ namespace lockstep {
 namespace {
 
 bool is_read(const wire::KeyRequest& request) {
-    return request.op == "get" || request.op == "multi_get";
+    return request.op == wire::KvOp::get || request.op == wire::KvOp::multi_get;
 }
 // What is asked once, however many ranks ask.
 bool is_shared(const wire::KeyRequest& request) {
-    return is_read(request) || request.op == "wait";
+    return is_read(request) || request.op == wire::KvOp::wait;
+}
+
+bool timed_out(const wire::KeyReply& reply) {
+    return reply.error == to_string(Errc::timed_out);
 }
 
 // Whether every value of the answer is write-once.
@@ -66,7 +70,8 @@ wire::KeyRequest KvProxy::send(std::vector<Origin> origins, wire::KeyRequest req
 
 // The answer to a read or a wait of keys that are all in the cache.
 std::optional<wire::KeyReply> KvProxy::known(const wire::KeyRequest& request) const {
-    const bool all = (is_read(request) || request.op == "wait") && !request.keys.empty() &&
+    const bool all = (is_read(request) || request.op == wire::KvOp::wait) &&
+                     !request.keys.empty() &&
                      std::all_of(request.keys.begin(), request.keys.end(),
                                  [this](const std::string& key) { return cache_.contains(key); });
     if (!all) {
@@ -78,32 +83,32 @@ std::optional<wire::KeyReply> KvProxy::known(const wire::KeyRequest& request) co
     for (const auto& key : request.keys) {
         const std::string& value = *cache_.find(key);
         bytes += value.size();
-        if (request.op == "get") {
+        if (request.op == wire::KvOp::get) {
             reply.has_value = true;
             reply.value = value;
-        } else if (request.op == "multi_get") {
+        } else if (request.op == wire::KvOp::multi_get) {
             reply.values.push_back(value);
         }
     }
-    if (request.op != "wait" && bytes > limits::kKeyAnswerBytes) {
+    if (request.op != wire::KvOp::wait && bytes > limits::kKeyAnswerBytes) {
         return std::nullopt;  // the daemon says so
     }
     return reply;
 }
 
 void KvProxy::learn(const wire::KeyRequest& request, const wire::KeyReply& reply) {
-    if (request.op == "get" && reply.once == "1") {
+    if (request.op == wire::KvOp::get && reply.once == "1") {
         cache_.put(request.keys.front(), reply.value);
-    } else if (request.op == "set" && request.once) {
+    } else if (request.op == wire::KvOp::set && request.once) {
         cache_.put(request.keys.front(), request.value);
-    } else if (request.op == "multi_get" && reply.once.size() == request.keys.size() &&
+    } else if (request.op == wire::KvOp::multi_get && reply.once.size() == request.keys.size() &&
                reply.values.size() == request.keys.size()) {
         for (std::size_t i = 0; i < request.keys.size(); ++i) {
             if (reply.once[i] == '1') {
                 cache_.put(request.keys[i], reply.values[i]);
             }
         }
-    } else if (request.op == "multi_set" && request.once) {
+    } else if (request.op == wire::KvOp::multi_set && request.once) {
         for (std::size_t i = 0; i < request.keys.size(); ++i) {
             cache_.put(request.keys[i], request.values[i]);
         }
@@ -116,8 +121,7 @@ void KvProxy::settle_wait(Waiting& waiting, const wire::KeyReply& reply,
     std::vector<Origin> rest;
     std::move(waiting.joined.begin(), waiting.joined.end(), std::back_inserter(waiting.origins));
     for (Origin& origin : waiting.origins) {
-        const bool over =
-            out.origins.empty() || reply.error != "timed_out" || origin.deadline <= now;
+        const bool over = out.origins.empty() || !timed_out(reply) || origin.deadline <= now;
         (over ? out.origins : rest).push_back(std::move(origin));
     }
     if (!rest.empty()) {
@@ -147,7 +151,7 @@ KvProxy::Answered KvProxy::answered(const wire::KeyReply& reply,
     if (reply.ok) {
         learn(waiting.request, reply);
     }
-    if (waiting.request.op == "wait") {
+    if (waiting.request.op == wire::KvOp::wait) {
         settle_wait(waiting, reply, now, out);
         return out;
     }
@@ -163,10 +167,10 @@ KvProxy::Answered KvProxy::answered(const wire::KeyReply& reply,
 }
 
 void KvProxy::remember(wire::KeyRequest request, const wire::KeyReply& reply) {
-    const std::string& op = request.op;
-    if (op == "barrier") {
+    const wire::KvOp op = request.op;
+    if (op == wire::KvOp::barrier) {
         // One that timed out has been arrived at all the same.
-        if (reply.ok || reply.error == "timed_out") {
+        if (reply.ok || timed_out(reply)) {
             arrivals_[{request.rank, request.keys.front()}].push_back(request.id);
         }
         return;
@@ -176,24 +180,24 @@ void KvProxy::remember(wire::KeyRequest request, const wire::KeyReply& reply) {
     }
     request.replay = true;
     request.version = reply.version;
-    if (op == "add") {
-        const std::string slot = "add " + request.keys.front();
+    if (op == wire::KvOp::add) {
+        const Slot slot{wire::KvOp::add, request.keys.front()};
         request.delta += forget(slot);
         newest_[slot] = {request.id, 0};
         done_[{request.id, 0}] = std::move(request);
-    } else if (op == "set" || op == "delete") {
+    } else if (op == wire::KvOp::set || op == wire::KvOp::erase) {
         remember_set(std::move(request), 0);
-    } else if (op == "cas" && reply.swapped) {
+    } else if (op == wire::KvOp::cas && reply.swapped) {
         // As the set that it came to: to a daemon whose keys are gone, what the value had been
         // compared with may be unknown, or be replayed later by another node, and the rank has been
         // told that it swapped. Its version puts it behind what it replaced.
-        request.op = "set";
+        request.op = wire::KvOp::set;
         request.expected.clear();
         remember_set(std::move(request), 0);
-    } else if (op == "multi_set") {
+    } else if (op == wire::KvOp::multi_set) {
         const auto keys = std::move(request.keys);
         const auto values = std::move(request.values);
-        request.op = "set";
+        request.op = wire::KvOp::set;
         for (std::size_t i = 0; i < keys.size(); ++i) {
             request.keys = {keys[i]};
             request.value = values[i];
@@ -205,14 +209,14 @@ void KvProxy::remember(wire::KeyRequest request, const wire::KeyReply& reply) {
 
 void KvProxy::remember_set(wire::KeyRequest request, std::size_t index) {
     const std::string key = request.keys.front();
-    forget("add " + key);  // what was counted before is overwritten
-    forget("set " + key);
+    forget({wire::KvOp::add, key});  // what was counted before is overwritten
+    forget({wire::KvOp::set, key});
     const Number number{request.id, index};
-    newest_["set " + key] = number;
+    newest_[{wire::KvOp::set, key}] = number;
     done_[number] = std::move(request);
 }
 
-std::int64_t KvProxy::forget(const std::string& slot) {
+std::int64_t KvProxy::forget(const Slot& slot) {
     const auto found = newest_.find(slot);
     if (found == newest_.end()) {
         return 0;
@@ -234,7 +238,7 @@ std::vector<wire::KeyRequest> KvProxy::after_reconnect(bool keys_lost) const {
             wire::KeyRequest request;
             request.generation = generation_;
             request.rank = who.first;
-            request.op = "barrier";
+            request.op = wire::KvOp::barrier;
             request.keys = {who.second};
             request.replay = true;
             for (const std::uint64_t number : numbers) {

@@ -29,7 +29,7 @@ class KvProxy {
         std::int32_t rank = 0;
         std::uint64_t connection = 0;  // of the rank's report socket
         std::int64_t id = 0;           // the rank's number for the request
-        std::string op;
+        wire::KvOp op = wire::KvOp::unknown;
         std::chrono::steady_clock::time_point deadline{};  // of a wait
     };
     // What to do about a request: send it, answer it, or neither since one like it is under way.
@@ -62,7 +62,8 @@ class KvProxy {
         std::vector<Origin> joined;   // and since
         wire::KeyRequest request;
     };
-    using Read = std::pair<std::string, std::vector<std::string>>;  // op and keys
+    using Read = std::pair<wire::KvOp, std::vector<std::string>>;
+    using Slot = std::pair<wire::KvOp, std::string>;  // set or add, and the key
     // Number of the request, and of the value in it (multi_set).
     using Number = std::pair<std::uint64_t, std::size_t>;
 
@@ -73,7 +74,7 @@ class KvProxy {
     void learn(const wire::KeyRequest& request, const wire::KeyReply& reply);
     void remember(wire::KeyRequest request, const wire::KeyReply& reply);
     void remember_set(wire::KeyRequest request, std::size_t index);
-    std::int64_t forget(const std::string& slot);
+    std::int64_t forget(const Slot& slot);
 
     std::int32_t generation_ = 0;
     std::uint64_t next_id_ = 1;
@@ -83,7 +84,7 @@ class KvProxy {
     // What changed keys and was answered, in that order: of sets the last per key, of adds since
     // then one with their sum.
     std::map<Number, wire::KeyRequest> done_;
-    std::map<std::string, Number> newest_;  // op and key → number in done_
+    std::map<Slot, Number> newest_;  // → number in done_
     // Barriers count arrivals, so each is told again: rank and name → numbers.
     std::map<std::pair<std::int32_t, std::string>, std::vector<std::uint64_t>> arrivals_;
 };

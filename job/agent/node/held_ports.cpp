@@ -21,9 +21,7 @@ void hold_port_again(HeldPort& port, const std::string& address) {
 Status HeldPorts::hold(const std::string& address, const Wanted& wanted) {
     if (!master_ || !master_->held()) {
         auto port = HeldPort::hold(address);
-        if (!port) {
-            return fail(port.error());
-        }
+        LOCKSTEP_TRY(port);
         master_.emplace(std::move(*port));
     }
     if (wanted.ras) {
@@ -36,9 +34,7 @@ Status HeldPorts::hold(const std::string& address, const Wanted& wanted) {
     }
     while (ranks_.size() < static_cast<std::size_t>(wanted.ranks)) {
         auto port = HeldPort::hold(address);
-        if (!port) {
-            return fail(port.error());
-        }
+        LOCKSTEP_TRY(port);
         ranks_.push_back(std::move(*port));
     }
     return {};

@@ -1,6 +1,7 @@
 #include "job/agent/node/job_environment.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/model/spec/spec_environment.hpp"
@@ -23,10 +24,6 @@ namespace lockstep {
 namespace {
 
 using Variables = JobEnvironment::Variables;
-
-constexpr std::size_t kSetupResultBytes = 4U << 20U;  // more than Linux starts a program with
-// Of output that is masked: it is copied on the agent's thread, which has other things to answer.
-constexpr std::uintmax_t kMaskedOutputBytes = 16U << 20U;
 
 // $1: a folder of this agent's alone; $2: where the output goes; then options of env(1). A login
 // shell has read the system's and the user's files before (they define `module`); what they have
@@ -110,17 +107,18 @@ void keep_folders(Variables& base, const Variables& own) {
 }
 
 // What was printed where only this agent reads it, without the job's secrets. Of more than
-// kMaskedOutputBytes the end, from a line's beginning: a part of a secret is not recognized.
+// limits::kMaskedOutputBytes the end, from a line's beginning: a part of a secret is not
+// recognized.
 void copy_masked(const std::filesystem::path& from, const std::filesystem::path& to,
                  const std::shared_ptr<const SecretMask>& mask) {
     std::ifstream in{from, std::ios::binary};
     std::ofstream out{to, std::ios::binary};
     std::error_code ec;
     const std::uintmax_t bytes = std::filesystem::file_size(from, ec);
-    if (!ec && bytes > kMaskedOutputBytes) {
-        in.seekg(static_cast<std::streamoff>(bytes - kMaskedOutputBytes));
+    if (!ec && bytes > limits::kMaskedOutputBytes) {
+        in.seekg(static_cast<std::streamoff>(bytes - limits::kMaskedOutputBytes));
         in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-        out << "[lockstep: what is before the last " << (kMaskedOutputBytes >> 20U)
+        out << "[lockstep: what is before the last " << (limits::kMaskedOutputBytes >> 20U)
             << " MiB is left out]\n";
     }
     MaskedStream masked{mask};
@@ -267,7 +265,7 @@ Task<void> JobEnvironment::run() {
     if (killed_) {
         co_return;
     }
-    const auto environment = read_file(folder / "environment", kSetupResultBytes);
+    const auto environment = read_file(folder / "environment", limits::kSetupResultBytes);
     if (!result) {
         problem_ = "setup cannot be run: " + result.error().message;
     } else if (!environment || environment->empty()) {

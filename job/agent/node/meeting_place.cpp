@@ -55,17 +55,13 @@ Result<MeetingPlace> MeetingPlace::open(TaskGroup& tasks, const wire::World& wor
         caps.transit_bytes = caps.bytes;  // one of the largest values of each rank
         auto rendezvous =
             HorovodRendezvous::listen(tasks, master->fd(), sizes, caps, std::move(guard));
-        if (!rendezvous) {
-            return fail(rendezvous.error());
-        }
+        LOCKSTEP_TRY(rendezvous);
         out.rendezvous_ = std::move(*rendezvous);
         return out;
     }
     auto store =
         TcpStore::listen(tasks, master->fd(), store_caps(world.world_size), std::move(guard));
-    if (!store) {
-        return fail(store.error());
-    }
+    LOCKSTEP_TRY(store);
     out.store_ = std::move(*store);
     return out;
 }

@@ -3,12 +3,12 @@
 #include "job/agent/node/node_children.hpp"
 
 #include "job/agent/node/node_child.hpp"
+#include "job/base/launch.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
 
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -224,9 +224,8 @@ NodeChildren::ChildPointer NodeChildren::adopt(std::int64_t pid, std::int32_t lo
     place = child;
     log::info("a rank of the launcher", {{"rank", setup_->first_rank + local}, {"pid", pid}});
     if (pid > 0 && pid != setup_->launcher) {
-        const auto fd = ::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U);
-        if (fd >= 0) {
-            child->process.assign(static_cast<int>(fd));
+        if (UniqueFd fd = open_pidfd(static_cast<pid_t>(pid))) {
+            child->process.assign(fd.release());
             tasks_.spawn("child process", watch(child));
         } else {
             child->ended = errno == ESRCH;

@@ -17,8 +17,6 @@ constexpr std::size_t kChildReadBytes = 64U << 10U;
 constexpr int kFileTurns = 64;  // of them
 // A file's birth is told by the kernel's coarse clock, which is up to a tick behind ours.
 constexpr UnixMillis kCoarseClock = 20;
-// Losses of nobody knows whom: a rank may still say hello.
-constexpr auto kUnknownPatience = std::chrono::seconds{10};
 
 std::vector<char>& child_buffer() {
     static std::vector<char> buffer(kChildReadBytes);
@@ -246,7 +244,7 @@ void NodeChildren::tell_of_unknown(bool over) {
     const bool nobody = std::all_of(loss_from_.begin(), loss_from_.end(),
                                     [](LossFrom from) { return from == LossFrom::nowhere; });
     const auto waited = std::chrono::steady_clock::now() - unknown_since_;
-    if (unknown_losses_ > 0 && nobody && (over || waited >= kUnknownPatience)) {
+    if (unknown_losses_ > 0 && nobody && (over || waited >= limits::kHelloOfRankPatience)) {
         warn_once(-1, "the losses that the ranks of " + setup_->node +
                           " print cannot be told apart: they share one output and do not say who "
                           "they are. Use lockstep.report(), torchrun --tee 3, or Lockstep's Python "

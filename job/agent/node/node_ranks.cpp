@@ -99,9 +99,7 @@ Status Node::prepare_ranks() {
     }
     const RankPlanner plan = planner();
     const auto directory = plan.prepare_folders();
-    if (!directory) {
-        return fail(directory.error());
-    }
+    LOCKSTEP_TRY(directory);
     here_->directory = *directory;
     if (spec_->launch == Launch::task) {
         if (auto open = rank_tasks_.open(sockets_.task_path()); !open) {
@@ -111,9 +109,7 @@ Status Node::prepare_ranks() {
     const std::int32_t started = has_launcher() ? 1 : here_->world.local_ranks;
     for (std::int32_t local = 0; local < started; ++local) {
         auto one = plan.plan_of(local, *directory, environment_.base());
-        if (!one) {
-            return fail(one.error());
-        }
+        LOCKSTEP_TRY(one);
         std::error_code ignored;  // of an earlier generation, if there was one
         std::filesystem::remove(plan.place_of(local).error_file, ignored);
         here_->plans.push_back(std::move(*one));
@@ -140,9 +136,7 @@ Status Node::open_meeting_place() {
                          "{\"TORCHELASTIC_USE_AGENT_STORE\": \"False\"} rank 0 of torch serves "
                          "the store, to everybody");
         });
-    if (!place) {
-        return fail(place.error());
-    }
+    LOCKSTEP_TRY(place);
     here_->meeting_place = std::move(*place);
     return {};
 }

@@ -123,9 +123,7 @@ Result<RankGroup::RankPlan> RankPlanner::plan_of(
         return fail(Errc::invalid, "the command is empty");
     }
     auto program = find_program(plan.process.argv.front(), search, directory);
-    if (!program) {
-        return fail(program.error());
-    }
+    LOCKSTEP_TRY(program);
     plan.process.program = std::move(*program);
     plan.launcher = spec.launch == Launch::node;
     // The native trainer reports every step; its lines are for people.

@@ -64,9 +64,7 @@ Status RankReports::listen(std::int32_t local_rank, const std::string& path) {
         on_large_message(here_.ranks[index], connection, size, head);
     };
     auto socket = ReportSocket::listen(tasks_, path, std::move(handlers));
-    if (!socket) {
-        return fail(socket.error());
-    }
+    LOCKSTEP_TRY(socket);
     here_.ranks[index].socket = std::move(*socket);
     return {};
 }
@@ -137,10 +135,10 @@ void RankReports::on_message(Rank& rank, std::uint64_t connection, std::string_v
 // It cannot be parsed, but whoever waits for an answer is not left waiting.
 void RankReports::on_large_message(Rank& rank, std::uint64_t connection, std::size_t size,
                                    std::string_view head) {
-    const std::string reason =
-        "a message of " + std::to_string(size) +
-        " bytes is too large: " + std::to_string(ReportSocket::kMessageBytes) +
-        " at most, and a value of a key has at most " + std::to_string(limits::kValueBytes);
+    const std::string reason = "a message of " + std::to_string(size) +
+                               " bytes is too large: " + std::to_string(limits::kRankMessageBytes) +
+                               " at most, and a value of a key has at most " +
+                               std::to_string(limits::kValueBytes);
     head = head.substr(0, 4096);
     const bool is_report = head.find(R"("op":"report")") != std::string_view::npos ||
                            head.find(R"("op": "report")") != std::string_view::npos;

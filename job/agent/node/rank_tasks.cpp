@@ -30,9 +30,7 @@ Status RankTasks::open(const std::string& path) {
         auto gate = TaskGate::open(tasks_, path, {handlers_.plan, [this](TaskGate::Started task) {
                                                       on_task(std::move(task));
                                                   }});
-        if (!gate) {
-            return fail(gate.error());
-        }
+        LOCKSTEP_TRY(gate);
         gate_ = std::move(*gate);
     }
     return write_file_atomic(config_.attempt_directory / task_wire::file_name(config_.node_rank),
@@ -85,9 +83,7 @@ Result<ProcessCommand> RankTasks::srun_command(const JobSpec& spec, std::int32_t
         return found == config_.inherited.end() ? std::string{} : found->second;
     };
     auto program = find_program("srun", own("PATH"), "/");
-    if (!program) {
-        return fail(program.error());
-    }
+    LOCKSTEP_TRY(program);
     for (const auto& [name, value] : config_.inherited) {
         const bool slurms = name.starts_with("SLURM") || name.starts_with("LOCKSTEP_");
         if (!slurms || name == "SLURM_CONF" || name == "SLURM_JOB_ID") {

@@ -1,5 +1,6 @@
 #include "job/agent/preflight/errands.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -18,7 +19,6 @@ namespace lockstep {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-constexpr std::uint32_t kAnswerBytes = 256U << 10U;
 // The pipe's end in the forked process; everything above is closed, the claim's lock above all.
 constexpr int kOut = 3;
 
@@ -61,7 +61,7 @@ std::size_t Errands::add(std::function<std::string()> work, std::chrono::millise
             ::_exit(1);
         }
         const auto size =
-            static_cast<std::uint32_t>(std::min<std::size_t>(answer.size(), kAnswerBytes));
+            static_cast<std::uint32_t>(std::min<std::size_t>(answer.size(), limits::kErrandBytes));
         write_all(&size, sizeof(size));
         write_all(answer.data(), size);
     }
@@ -116,7 +116,7 @@ bool Errands::take_frames() {
     std::uint32_t size = 0;
     while (begun_ && next_ < items_.size() && buffer_.size() >= sizeof(size)) {
         std::memcpy(&size, buffer_.data(), sizeof(size));
-        if (size > kAnswerBytes || buffer_.size() - sizeof(size) < size) {
+        if (size > limits::kErrandBytes || buffer_.size() - sizeof(size) < size) {
             break;
         }
         items_[next_].asked = true;

@@ -11,10 +11,8 @@ namespace {
 
 // For what hangs in a driver after its kill; the daemon's patience has room for it.
 constexpr std::chrono::milliseconds kGiveUp{500};
-constexpr std::size_t kSaidBytes = 64U << 10U;  // 64 GPUs say a quarter of it
-constexpr std::size_t kErrorWords = 120;        // of an error, which is one line of a table
-constexpr std::size_t kProblemBytes = 240;
-constexpr int kUnusable = 77;  // its exit status where it can use no GPU
+constexpr std::size_t kErrorWords = 120;  // of an error, which is one line of a table
+constexpr int kUnusable = 77;             // its exit status where it can use no GPU
 // Of cudaError_t: a driver that is older than the test, with which other programs may run.
 constexpr std::int32_t kDriverTooOld = 35;
 
@@ -57,7 +55,7 @@ ProcessCommand gpu_test_command(const std::string& program, std::vector<std::str
     out.environment = std::move(environment);
     out.timeout = limits::kGpuTestTimeout;
     out.give_up = kGiveUp;
-    out.output_bytes = kSaidBytes;
+    out.output_bytes = limits::kGpuTestBytes;
     return out;
 }
 
@@ -89,7 +87,7 @@ GpuTestFacts gpu_test_facts(const Result<ProcessResult>& result) {
         }
     }
     // What is longer would be refused with all other facts of the node (limits::kTextBytes).
-    out.problem = printable(out.problem.substr(0, kProblemBytes));
+    out.problem = printable(out.problem.substr(0, limits::kGpuProblemBytes));
     out.gpus = std::move(answer->tested);
     return out;
 }

@@ -2,6 +2,7 @@
 
 #include "job/base/digest.hpp"
 #include "job/base/ids.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
@@ -18,8 +19,6 @@ constexpr std::string_view kAsk = "lockstep-probe ";
 constexpr std::string_view kTell = "lockstep-peer ";
 constexpr std::size_t kNonce = 16;
 constexpr std::size_t kProbeLineBytes = 128;
-constexpr std::size_t kVisitors = 256;  // at a time
-constexpr std::chrono::seconds kVisit{3};
 
 std::string answer_to(const std::string& secret, std::string_view nonce, std::int32_t slot) {
     return sha256_hex(secret + ":" + std::string{nonce} + ":" + std::to_string(slot));
@@ -83,7 +82,8 @@ struct PeerProbe::Round {
         }
         std::vector<ProbeResult> results;
         for (const Try& one : tries) {
-            results.push_back({-1, one.peer.slot, one.address, one.error.value_or("no answer")});
+            results.push_back(
+                {-1, one.peer.slot, one.address, one.error.value_or(std::string{kProbeNoAnswer})});
         }
         const Done told = std::exchange(done, nullptr);
         end();
@@ -149,7 +149,7 @@ Task<void> PeerProbe::Shared::accept(std::shared_ptr<Shared> self) {
             co_await pause.async_wait(into(ec));
             continue;
         }
-        if (visitors.size() < kVisitors) {
+        if (visitors.size() < limits::kProbeVisitors) {
             visitors.insert(socket);
             tasks.spawn("probe visitor", answer(self, socket));
         }
@@ -158,7 +158,7 @@ Task<void> PeerProbe::Shared::accept(std::shared_ptr<Shared> self) {
 
 Task<void> PeerProbe::Shared::answer([[maybe_unused]] std::shared_ptr<Shared> self, Socket socket) {
     net::steady_timer timer{tasks.io()};
-    close_at(timer, SteadyClock::now() + kVisit, socket);
+    close_at(timer, SteadyClock::now() + limits::kProbeVisit, socket);
     const std::string line = co_await read_line(socket);
     if (line.starts_with(kAsk) && line.size() == kAsk.size() + kNonce + 1 && line.back() == '\n') {
         const std::string told =
@@ -183,14 +183,16 @@ Task<std::string> PeerProbe::Shared::ask(std::shared_ptr<Round> round, std::size
     const tcp::endpoint where{address, static_cast<std::uint16_t>(one.peer.port)};
     co_await socket->async_connect(where, into(ec));
     if (ec) {
-        co_return ec == net::error::operation_aborted ? "no answer" : ec.message();
+        co_return ec == net::error::operation_aborted ? std::string{kProbeNoAnswer}
+        : ec == net::error::timed_out                 ? std::string{kProbeTimedOut}
+                                                      : ec.message();
     }
     const std::string nonce = random_secret().substr(0, kNonce);
     const std::string asked = std::string{kAsk} + nonce + "\n";
     const bool sent = co_await write_line(socket, asked);
     const std::string line = co_await read_line(socket);
     if (!sent || line.empty()) {
-        co_return "no answer";
+        co_return std::string{kProbeNoAnswer};
     }
     if (line != std::string{kTell} + answer_to(secret, nonce, one.peer.slot) + "\n") {
         co_return "another program or another node answers there";
@@ -245,7 +247,7 @@ std::int32_t PeerProbe::listen(const std::string& address) {
             acceptor.bind(any, ec);
         }
         if (!ec) {
-            acceptor.listen(static_cast<int>(kVisitors), ec);
+            acceptor.listen(static_cast<int>(limits::kProbeVisitors), ec);
         }
         if (ec) {
             log::warn("peers cannot try to connect to this node", {{"why", ec.message()}});

@@ -1,6 +1,7 @@
 // GPUs as the NVIDIA driver's files, the kernel's log and NVML tell of them.
 #include "job/agent/gpu/gpu_health.hpp"
 #include "job/agent/preflight/preflight_facts.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/machine.hpp"
 #include "job/base/text.hpp"
 #include "job/base/unique_fd.hpp"
@@ -17,7 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kRecentSeconds = 3600;
 constexpr std::size_t kRecords = 100'000;  // of the kernel's log; it holds far fewer
 constexpr std::size_t kLines = 8;
 // https://docs.nvidia.com/deploy/xid-errors: row remapping failed, fallen off the bus, uncontained
@@ -37,7 +37,7 @@ void take_record(std::string_view line, std::int64_t now, GpuFacts& out) {
     }
     const auto fields = split(line.substr(0, line.find(';')), ',');
     const auto micros = fields.size() < 3 ? std::nullopt : to_int(fields[2]);
-    const bool recent = !micros || now - *micros / 1'000'000 <= kRecentSeconds;
+    const bool recent = !micros || now - *micros / 1'000'000 <= limits::kRecentXidSeconds;
     const std::string_view rest = line.substr(end + 3);
     const auto number = to_int(rest.substr(0, rest.find(',')));
     if (!number || std::find(kPrograms.begin(), kPrograms.end(), *number) != kPrograms.end()) {

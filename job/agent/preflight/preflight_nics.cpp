@@ -2,6 +2,7 @@
 // ABI/testing/sysfs-class-net, ABI/stable/sysfs-class-infiniband).
 #include "job/agent/preflight/preflight_facts.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/preflight/preflight_devices.hpp"
 
@@ -12,7 +13,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kBytes = 4096;
-constexpr std::size_t kMost = 128;
 
 // Sorted, so that every node says them in the same order.
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
@@ -36,7 +36,7 @@ void add_interface(const std::filesystem::path& net, const std::string& name,
     const std::string state = word_in(net / name / "operstate");
     const bool known =
         std::any_of(out.begin(), out.end(), [&](const NicFact& one) { return one.name == name; });
-    if (state.empty() || known || out.size() >= kMost) {
+    if (state.empty() || known || out.size() >= limits::kNics) {
         return;
     }
     out.push_back({name, under, false, false, state});
@@ -57,7 +57,7 @@ void add_ports(const std::filesystem::path& root, const std::string& setting,
             // "4: ACTIVE"
             const std::string state = word_in(devices / device / "ports" / port / "state");
             const auto colon = state.find(": ");
-            if (number && colon != std::string::npos && out.size() < kMost &&
+            if (number && colon != std::string::npos && out.size() < limits::kNics &&
                 nccl_takes_port(setting, device, static_cast<std::int32_t>(*number))) {
                 NicFact nic;
                 nic.name = device;

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kErrorFileBytes = 256U << 10U;
-
 std::string text_of(const Json& object, const char* key) {
     const auto found = object.is_object() ? object.find(key) : object.end();
     return object.is_object() && found != object.end() && found->is_string()
@@ -29,7 +27,7 @@ std::optional<ExceptionNote> read_error_file(const std::filesystem::path& path, 
     if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
         return std::nullopt;
     }
-    const auto text = read_file(path, kErrorFileBytes);
+    const auto text = read_file(path, limits::kErrorFileBytes);
     const auto json = text ? parse_json(*text) : fail(text.error());
     if (!json || !json->is_object() || !json->contains("message")) {
         return std::nullopt;

@@ -3,13 +3,13 @@
 
 #include "job/async/sleep.hpp"
 #include "job/base/clock.hpp"
+#include "job/base/launch.hpp"
 #include "job/base/log.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,9 +117,7 @@ Result<RankGroup::RankPointer> RankGroup::start_one(RankPlan plan) {
             std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
     }
     auto spawned = spawn_rank(plan.process);
-    if (!spawned) {
-        return fail(spawned.error());
-    }
+    LOCKSTEP_TRY(spawned);
     (*rank)->pid = spawned->pid;
     (*rank)->output.assign(read_end.release());
     (*rank)->process.assign(spawned->pidfd.release());
@@ -171,7 +169,7 @@ bool RankGroup::adopt(TaskGate::Started task) {
     ::fcntl(task.output.get(), F_SETFL, O_NONBLOCK);
     rank->pid = static_cast<pid_t>(task.pid);
     rank->task = std::move(task.reader);
-    rank->task_rank = UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, rank->pid, 0))};
+    rank->task_rank = open_pidfd(rank->pid);
     rank->output.assign(task.output.release());
     rank->process.assign(task.socket.release());
     tasks_.spawn("rank output", read_output(rank));

@@ -5,7 +5,6 @@
 #include "job/model/wire/batch.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 namespace lockstep {
@@ -13,7 +12,6 @@ namespace {
 
 using Bad = tl::unexpected<BadRankMessage>;
 
-constexpr std::int64_t kMaxTimeout = 24LL * 3600 * 1000;
 constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 
 // A number, or the words for the ones JSON cannot write.
@@ -182,17 +180,17 @@ void check_value(ObjectReader& in, std::string_view field, const std::string& ke
 
 void read_key_fields(ObjectReader& in, RankKeyRequest& out) {
     constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
-    const std::string& op = out.request.op;
+    const wire::KvOp op = out.request.op;
     const auto need = [&](std::string_view key) {
         if (!in.has(key)) {
             in.error(key, "missing");
         }
     };
-    if (op == "wait" || op == "multi_get" || op == "multi_set") {
+    if (op == wire::KvOp::wait || op == wire::KvOp::multi_get || op == wire::KvOp::multi_set) {
         need("keys");
         in.strings("keys", out.request.keys, limits::kRanks, limits::kKeyBytes);
     } else {
-        const char* name = op == "barrier" ? "name" : "key";
+        const char* name = op == wire::KvOp::barrier ? "name" : "key";
         std::string key;
         need(name);
         in.string(name, key, limits::kKeyBytes);
@@ -201,19 +199,19 @@ void read_key_fields(ObjectReader& in, RankKeyRequest& out) {
         }
         out.request.keys.push_back(std::move(key));
     }
-    if (op == "set" || op == "cas") {
+    if (op == wire::KvOp::set || op == wire::KvOp::cas) {
         need("value");
         in.string("value", out.request.value, kAnyLength);
         check_value(in, "value", out.request.keys.front(), out.request.value);
     }
-    if (op == "cas") {
+    if (op == wire::KvOp::cas) {
         in.string("expected", out.request.expected, kAnyLength);
         check_value(in, "expected", out.request.keys.front(), out.request.expected);
     }
-    if (op == "set" || op == "multi_set") {
+    if (op == wire::KvOp::set || op == wire::KvOp::multi_set) {
         in.boolean("once", out.request.once);
     }
-    if (op == "multi_set") {
+    if (op == wire::KvOp::multi_set) {
         need("values");
         in.strings("values", out.request.values, limits::kRanks, kAnyLength);
         if (out.request.values.size() != out.request.keys.size()) {
@@ -223,13 +221,13 @@ void read_key_fields(ObjectReader& in, RankKeyRequest& out) {
             check_value(in, "values", out.request.keys[i], out.request.values[i]);
         }
     }
-    if (op == "add") {
+    if (op == wire::KvOp::add) {
         in.integer("delta", out.request.delta, std::numeric_limits<std::int64_t>::min(), kInt64Max);
     }
-    in.integer("timeout_ms", out.request.timeout_ms, 0, kMaxTimeout);
+    in.integer("timeout_ms", out.request.timeout_ms, 0, limits::kKeyWaitMs);
 }
 
-tl::expected<RankMessage, BadRankMessage> parse_key(const Json& json, const std::string& op) {
+tl::expected<RankMessage, BadRankMessage> parse_key(const Json& json, wire::KvOp op) {
     const auto id = json.find("id");
     if (id == json.end() || !id->is_number_integer()) {
         return Bad{{std::nullopt, "id: a key operation needs an integer id"}};
@@ -278,10 +276,8 @@ tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view te
     if (op == "exception") {
         return parse_exception(*json);
     }
-    constexpr std::array<std::string_view, 9> kKeyOps{
-        "set", "multi_set", "get", "multi_get", "wait", "add", "cas", "delete", "barrier"};
-    if (std::find(kKeyOps.begin(), kKeyOps.end(), op) != kKeyOps.end()) {
-        return parse_key(*json, op);
+    if (const wire::KvOp key_op = wire::kv_op_of(op); key_op != wire::KvOp::unknown) {
+        return parse_key(*json, key_op);
     }
     const auto id = json->find("id");
     const bool waits = id != json->end() && id->is_number_integer();
@@ -289,23 +285,23 @@ tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view te
                 "op: unknown \"" + printable(op.substr(0, 64)) + "\""}};
 }
 
-std::string encode_rank_answer(std::int64_t id, std::string_view op, const wire::KeyReply& reply) {
+std::string encode_rank_answer(std::int64_t id, wire::KvOp op, const wire::KeyReply& reply) {
     if (!reply.ok) {
         return encode_rank_refusal(id, reply.error, reply.message);
     }
     Json out = Json::object();
     out["id"] = id;
     out["ok"] = true;
-    if (op == "add") {
+    if (op == wire::KvOp::add) {
         out["value"] = reply.number;
-    } else if (op == "delete") {
+    } else if (op == wire::KvOp::erase) {
         out["deleted"] = reply.number == 1;
-    } else if (op == "get") {
+    } else if (op == wire::KvOp::get) {
         out["value"] = reply.value;
-    } else if (op == "cas") {
+    } else if (op == wire::KvOp::cas) {
         out["swapped"] = reply.swapped;
         out["value"] = reply.has_value ? Json(reply.value) : Json(nullptr);
-    } else if (op == "multi_get") {
+    } else if (op == wire::KvOp::multi_get) {
         out["values"] = reply.values;
     }
     return dump_json(out);

@@ -66,7 +66,7 @@ struct BadRankMessage {
 tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view text, double now);
 
 // The answer to a key operation `op` with the rank's `id`.
-std::string encode_rank_answer(std::int64_t id, std::string_view op, const wire::KeyReply& reply);
+std::string encode_rank_answer(std::int64_t id, wire::KvOp op, const wire::KeyReply& reply);
 // To a hello with an id: whether the process is one of the ranks of this node.
 std::string encode_hello_answer(std::int64_t id, bool known);
 // Without an id, since the request could not be read: it is for whatever the rank waits for.

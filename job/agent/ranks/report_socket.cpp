@@ -1,5 +1,6 @@
 #include "job/agent/ranks/report_socket.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/unique_fd.hpp"
 
@@ -23,13 +24,11 @@ using Descriptor = net::posix::stream_descriptor;
 
 // A value of 1 MiB in base 64 and its frame; the kernel caps it.
 constexpr int kSocketBuffer = 4 << 20;
-constexpr std::size_t kAnswersBytes = 16U << 20U;  // unread answers of one connection
-constexpr int kReportTurn = 64;                    // messages before others get their turn
-constexpr int kDrain = 100'000;                    // messages a rank may leave behind
+constexpr int kReportTurn = 64;  // messages before others get their turn
 
 // Messages are handled before the next is read, so one buffer serves every connection.
 std::vector<char>& message_buffer() {
-    static std::vector<char> buffer(ReportSocket::kMessageBytes);
+    static std::vector<char> buffer(limits::kRankMessageBytes);
     return buffer;
 }
 
@@ -104,7 +103,7 @@ void ReportSocket::State::accept_waiting(const std::shared_ptr<State>& self) {
             return;
         }
         UniqueFd owned{fd};
-        if (connections.size() >= kConnections) {
+        if (connections.size() >= limits::kRankConnections) {
             log::warn("report connection refused, the rank has too many", {{"path", path}});
             continue;
         }
@@ -222,7 +221,7 @@ Result<std::unique_ptr<ReportSocket>> ReportSocket::listen(TaskGroup& tasks,
     ::unlink(path.c_str());
     const auto* where = reinterpret_cast<const sockaddr*>(&address);
     if (!fd || ::bind(fd.get(), where, sizeof(address)) != 0 ||
-        ::listen(fd.get(), static_cast<int>(kConnections)) != 0) {
+        ::listen(fd.get(), static_cast<int>(limits::kRankConnections)) != 0) {
         return fail(errno_error("report socket " + path, errno));
     }
     auto state = std::make_shared<State>(tasks, std::move(handlers));
@@ -245,7 +244,7 @@ void ReportSocket::answer(std::uint64_t connection, std::string message, std::st
     to->answer_bytes += message.size();
     to->answers.push_back({std::move(message), std::move(instead)});
     if (to->writing) {
-        if (to->answer_bytes > kAnswersBytes) {
+        if (to->answer_bytes > limits::kRankAnswersBytes) {
             log::warn("report connection closed, it does not read its answers",
                       {{"path", state_->path}});
             state_->drop(*to);
@@ -273,7 +272,7 @@ void ReportSocket::drain() {
     state_->accept_waiting(state_);
     const auto connections = state_->connections;  // receive() may drop one
     for (const auto& [id, connection] : connections) {
-        state_->receive(*connection, kDrain);
+        state_->receive(*connection, limits::kRankMessagesLeft);
     }
 }
 

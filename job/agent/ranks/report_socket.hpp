@@ -26,8 +26,6 @@ class ReportSocket {
         std::function<void(std::uint64_t connection, std::size_t size, std::string_view head)>
             too_large;
     };
-    static constexpr std::size_t kConnections = 64;
-    static constexpr std::size_t kMessageBytes = 2U << 20U;
 
     // Replaces a stale socket at `path`. `tasks` must outlive the coroutines it is given.
     static Result<std::unique_ptr<ReportSocket>> listen(TaskGroup& tasks, const std::string& path,

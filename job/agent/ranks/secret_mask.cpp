@@ -1,5 +1,6 @@
 #include "job/agent/ranks/secret_mask.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/spec/spec_environment.hpp"
 
@@ -10,7 +11,7 @@ namespace lockstep {
 
 SecretMask::SecretMask(const std::vector<std::string>& values) {
     const auto add = [this](std::string text) {
-        if (text.size() >= kLeastMasked &&
+        if (text.size() >= limits::kMaskedValueBytes &&
             std::find(values_.begin(), values_.end(), text) == values_.end()) {
             values_.push_back(std::move(text));
         }

@@ -1,8 +1,8 @@
 // Takes a job's secrets out of what its ranks print, before it is a log, a cause or a notice: each
 // occurrence of a value, and of each line of one that has several, becomes ***. Only as they are:
 // what a program encodes, escapes or takes apart is not recognized, so this saves from an accident
-// and from nobody's intent. Values shorter than kLeastMasked stay: half of a log would go with
-// them. Agent thread only.
+// and from nobody's intent. Values shorter than limits::kMaskedValueBytes stay: half of a log would
+// go with them. Agent thread only.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,6 @@ namespace lockstep {
 
 class SecretMask {
   public:
-    static constexpr std::size_t kLeastMasked = 6;  // bytes
-
     explicit SecretMask(const std::vector<std::string>& values);
     // A whole text.
     std::string masked(std::string_view text) const;

@@ -1,12 +1,11 @@
 #include "job/agent/ranks/spawn.hpp"
 
+#include "job/base/launch.hpp"
 #include "job/base/log.hpp"
 #include "job/base/start_limits.hpp"
 #include "job/base/text.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,45 +19,6 @@
 
 namespace lockstep {
 namespace {
-
-// glibc 2.36's <sys/pidfd.h> lacks extern "C".
-UniqueFd open_pidfd(pid_t pid) {
-    return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
-}
-
-// What posix_spawn is told: files, process group, signals.
-struct SpawnSetup {
-    posix_spawn_file_actions_t actions{};
-    posix_spawnattr_t attributes{};
-
-    SpawnSetup(int output, const std::vector<int>& handed) {
-        ::posix_spawn_file_actions_init(&actions);
-        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-        ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-        ::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-        int next = STDERR_FILENO + 1;
-        for (const int fd : handed) {
-            ::posix_spawn_file_actions_adddup2(&actions, fd, next++);
-        }
-        ::posix_spawn_file_actions_addclosefrom_np(&actions, next);
-        ::posix_spawnattr_init(&attributes);
-        sigset_t none;
-        sigset_t all;
-        ::sigemptyset(&none);
-        ::sigfillset(&all);
-        ::posix_spawnattr_setsigmask(&attributes, &none);
-        ::posix_spawnattr_setsigdefault(&attributes, &all);
-        ::posix_spawnattr_setpgroup(&attributes, 0);
-        ::posix_spawnattr_setflags(
-            &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    }
-    SpawnSetup(const SpawnSetup&) = delete;
-    SpawnSetup& operator=(const SpawnSetup&) = delete;
-    ~SpawnSetup() {
-        ::posix_spawn_file_actions_destroy(&actions);
-        ::posix_spawnattr_destroy(&attributes);
-    }
-};
 
 // What the dynamic linker obeys is the rank's, not the shim's, which would be started with another
 // program's libraries (LD_LIBRARY_PATH of a conda environment, LD_PRELOAD): on the way to it these
@@ -75,16 +35,6 @@ std::vector<char*> given_back(char** environment) {
     for (char** entry = environment; *entry != nullptr; ++entry) {
         const bool held = std::string_view{*entry}.starts_with(kHeldBack);
         out.push_back(*entry + (held ? kHeldBack.size() : 0));
-    }
-    out.push_back(nullptr);
-    return out;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& items) {
-    std::vector<char*> out;
-    out.reserve(items.size() + 1);
-    for (auto& item : items) {
-        out.push_back(item.data());
     }
     out.push_back(nullptr);
     return out;
@@ -128,27 +78,28 @@ Result<std::string> find_program(const std::string& name, std::string_view path,
 }
 
 Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
-    std::vector<std::string> argv{request.agent_program,      "exec",
-                                  std::to_string(::getpid()), to_text(start_limits()),
-                                  request.directory,          request.program};
-    argv.insert(argv.end(), request.argv.begin(), request.argv.end());
-    std::vector<std::string> environment;
+    LaunchPlan launching;
+    launching.program = request.agent_program;
+    launching.argv = {request.agent_program,      "exec",
+                      std::to_string(::getpid()), to_text(start_limits()),
+                      request.directory,          request.program};
+    launching.argv.insert(launching.argv.end(), request.argv.begin(), request.argv.end());
+    auto& environment = launching.environment.emplace();
     for (const auto& [name, value] : request.environment) {
         environment.push_back((is_linkers(name) ? std::string{kHeldBack} : "") + name + "=" +
                               value);
     }
-    const SpawnSetup setup{request.output, request.handed};
-    auto arguments = pointers(argv);
-    auto variables = pointers(environment);
+    launching.output = request.output;
+    launching.error = request.output;
+    launching.handed = request.handed;
+    launching.group = ProcessGroup::own;
     pid_t pid = -1;
     // The child has what this thread has at that moment.
     const BoundThread bound{request.binding};
     if (!bound.problem().empty()) {
         log::warn("a rank could not be bound", {{"what", bound.problem()}});
     }
-    const int failed = ::posix_spawn(&pid, request.agent_program.c_str(), &setup.actions,
-                                     &setup.attributes, arguments.data(), variables.data());
-    if (failed != 0) {
+    if (const int failed = launch(launching, pid); failed != 0) {
         return fail(errno_error("start " + request.program, failed));
     }
     SpawnedProcess out{pid, open_pidfd(pid)};

@@ -85,9 +85,7 @@ Result<std::size_t> script_arguments(const std::vector<std::string>& argv) {
 
 Result<std::string> standby_orders(const SpawnRequest& was, const SpawnRequest& is) {
     const auto first = script_arguments(is.argv);
-    if (!first) {
-        return fail(first.error());
-    }
+    LOCKSTEP_TRY(first);
     const auto same_until = [&](std::size_t end) {
         return was.argv.size() >= end && is.argv.size() >= end &&
                std::equal(is.argv.begin(), is.argv.begin() + static_cast<std::ptrdiff_t>(end),

@@ -1,6 +1,7 @@
 #include "job/agent/ranks/standbys.hpp"
 
 #include "job/agent/ranks/standby_orders.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
@@ -21,8 +22,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kFirstHanded = 10;                // see SpawnRequest::handed
-constexpr std::size_t kOutputRoom = 1U << 20U;  // for what is printed before anybody reads it
+constexpr int kFirstHanded = 10;  // see SpawnRequest::handed
 constexpr std::size_t kStandbyLine = 500;
 constexpr std::chrono::seconds kEnding{1};  // from a descriptor's end to the process's, at most
 
@@ -167,7 +167,7 @@ void Standbys::give_up(std::int32_t local_rank, const std::string& why) {
 std::string Standbys::last_words(const One& one) const {
     std::string all;
     std::array<char, 4096> piece{};
-    for (ssize_t got = 1; got > 0 && all.size() < kOutputRoom;) {
+    for (ssize_t got = 1; got > 0 && all.size() < limits::kStandbyOutputBytes;) {
         got = ::read(one.output.get(), piece.data(), piece.size());
         all.append(piece.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     }
@@ -223,7 +223,7 @@ Result<Standbys::OnePointer> Standbys::spawn(const Place& place) {
     one->printing = UniqueFd{printed[1]};
     ::fcntl(one->output.get(), F_SETFL, O_NONBLOCK);
     ::fcntl(one->output.get(), F_SETPIPE_SZ,
-            static_cast<int>(kOutputRoom));  // if the user may have so much
+            static_cast<int>(limits::kStandbyOutputBytes));  // if the user may have so much
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control.data()) != 0) {
         return fail(errno_error("socketpair", errno));
     }
@@ -243,9 +243,7 @@ Result<Standbys::OnePointer> Standbys::spawn(const Place& place) {
     }
     request.environment["LOCKSTEP_STANDBY"] = names;
     auto spawned = spawn_rank(request);
-    if (!spawned) {
-        return fail(spawned.error());
-    }
+    LOCKSTEP_TRY(spawned);
     one->pid = spawned->pid;
     one->process.assign(spawned->pidfd.release());
     one->control.assign(own.release());

@@ -3,6 +3,7 @@
 #include "job/agent/ranks/spawn.hpp"
 #include "job/agent/ranks/task_wire.hpp"
 #include "job/base/files.hpp"
+#include "job/base/launch.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
@@ -10,7 +11,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,9 +85,7 @@ Result<std::string> wait_frame(int socket) {
     task_wire::Reader reader;
     for (;;) {
         auto whole = reader.next();
-        if (!whole) {
-            return fail(whole.error());
-        }
+        LOCKSTEP_TRY(whole);
         if (*whole) {
             return std::move(**whole);
         }
@@ -95,9 +93,7 @@ Result<std::string> wait_frame(int socket) {
         ::poll(&readable, 1, -1);
         UniqueFd none;
         const auto bytes = task_wire::receive(socket, none);
-        if (!bytes) {
-            return fail(bytes.error());
-        }
+        LOCKSTEP_TRY(bytes);
         reader.feed(*bytes);
     }
 }
@@ -123,7 +119,7 @@ int become(const task_wire::Plan& plan, int output, pid_t parent) {
 
 // Until the child has ended; an agent that has gone takes it along.
 task_wire::Exited watch(pid_t child, int socket) {
-    const UniqueFd pidfd{static_cast<int>(::syscall(SYS_pidfd_open, child, 0))};
+    const UniqueFd pidfd = open_pidfd(child);
     std::array<pollfd, 2> what{{{pidfd.get(), POLLIN, 0}, {socket, POLLIN, 0}}};
     while (::poll(what.data(), what.size(), -1) < 0 || (what[0].revents & POLLIN) == 0) {
         if ((what[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {

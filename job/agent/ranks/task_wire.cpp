@@ -45,9 +45,7 @@ Result<Variables> unpack(const std::string& packed) {
 template <class Read>
 Status take(std::string_view text, const Read& read) {
     const auto json = parse_json(text);
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     std::vector<FieldError> errors;
     ObjectReader in{*json, "", errors};
     read(in);
@@ -101,13 +99,9 @@ Result<Hello> decode_hello(std::string_view text) {
         in.integer("generation", out.generation, 0, INT32_MAX);
         in.string("environment", packed, kFrameBytes);
     });
-    if (!taken) {
-        return fail(taken.error());
-    }
+    LOCKSTEP_TRY(taken);
     auto environment = unpack(packed);
-    if (!environment) {
-        return fail(environment.error());
-    }
+    LOCKSTEP_TRY(environment);
     out.environment = std::move(*environment);
     return out;
 }
@@ -122,13 +116,9 @@ Result<Plan> decode_plan(std::string_view text) {
         in.string("directory", out.directory, limits::kPathBytes);
         in.string("environment", packed, kFrameBytes);
     });
-    if (!taken) {
-        return fail(taken.error());
-    }
+    LOCKSTEP_TRY(taken);
     auto environment = unpack(packed);
-    if (!environment) {
-        return fail(environment.error());
-    }
+    LOCKSTEP_TRY(environment);
     out.environment = std::move(*environment);
     return out;
 }
@@ -149,9 +139,7 @@ Result<Exited> decode_exited(std::string_view text) {
         in.integer("exit_code", out.exit_code, -1, 255);
         in.integer("signal", out.signal, 0, 128);
     });
-    if (!taken) {
-        return fail(taken.error());
-    }
+    LOCKSTEP_TRY(taken);
     return out;
 }
 

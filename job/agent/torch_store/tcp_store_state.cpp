@@ -184,9 +184,7 @@ Status TcpStoreState::compare_set(Id id, const StoreQuery& query, Replies& repli
 
 Status TcpStoreState::add(Id id, const StoreQuery& query, Replies& replies) {
     const auto before = number_of(query.parts[0]);
-    if (!before) {
-        return fail(before.error());
-    }
+    LOCKSTEP_TRY(before);
     const std::int64_t number = sum(*before, query.number);
     if (auto stored = store(query.parts[0], std::to_string(number), replies); !stored) {
         return stored;

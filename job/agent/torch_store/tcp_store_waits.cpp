@@ -92,9 +92,7 @@ void TcpStoreState::wake(Slot& slot, Replies& replies, bool one) {
 // A key that counts arrivals; it is there for GET and CHECK at once, but nobody is let through.
 Status TcpStoreState::barrier(Id id, const StoreQuery& query, Replies& replies) {
     const auto before = number_of(query.parts[0]);
-    if (!before) {
-        return fail(before.error());
-    }
+    LOCKSTEP_TRY(before);
     const std::int64_t count = sum(*before, 1);
     const bool all = count >= query.number;
     if (auto room = room_for(kWaitBytes, 0); !room) {

@@ -177,12 +177,20 @@ struct ProbePeer {
 Json to_json(const std::vector<ProbePeer>& peers);
 Result<std::vector<ProbePeer>> parse_probe_peers(const Json& json);
 
+// ProbeResult::error where no answer came in time: of the peer, and of the network (ETIMEDOUT). The
+// agent's words, on the wire; any other text is something that went wrong.
+inline constexpr std::string_view kProbeNoAnswer = "no answer";
+inline constexpr std::string_view kProbeTimedOut = "Connection timed out";
+
 // One address of one peer, tried by node `from`.
 struct ProbeResult {
     std::int32_t from = -1;  // not on the wire: who says it is known
     std::int32_t to = 0;
     std::string address;
     std::string error;  // "" = the peer answered
+
+    // Nothing came in time: one of the two may have been busy.
+    bool timed_out() const { return error == kProbeNoAnswer || error == kProbeTimedOut; }
 };
 Json to_json(const std::vector<ProbeResult>& results);
 Result<std::vector<ProbeResult>> parse_probe_results(const Json& json, std::int32_t from);

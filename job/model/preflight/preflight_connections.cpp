@@ -75,14 +75,12 @@ Picture draw(const std::vector<PreflightNode>& nodes, const std::vector<ProbeRes
     return out;
 }
 
-// Of `from` to `to`: something else went wrong than that no answer came in time (PeerProbe's
-// words).
+// Of `from` to `to`: something else went wrong than that no answer came in time.
 bool refused(const Picture& picture, std::int32_t from, std::int32_t to) {
     const auto said = picture.said.find(to);
     return said != picture.said.end() &&
            std::any_of(said->second.begin(), said->second.end(), [&](const ProbeResult* one) {
-               return one->from == from && !one->error.empty() && one->error != "no answer" &&
-                      one->error != "Connection timed out";
+               return one->from == from && !one->error.empty() && !one->timed_out();
            });
 }
 

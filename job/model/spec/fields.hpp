@@ -87,6 +87,14 @@ class FieldTaker {
         require(key);
         in_.string(key, value, limits::kAgentFrameBytes);
     }
+    // By its word: parse_word() beside the enum.
+    template <class E>
+        requires std::is_enum_v<E>
+    void operator()(const char* key, E& value) {
+        std::string word;
+        (*this)(key, word);
+        parse_word(word, value);
+    }
     // Newer than the first version of what is read: may be absent, stays empty then.
     void optional(const char* key, std::string& value) {
         in_.string(key, value, limits::kAgentFrameBytes);

@@ -93,9 +93,7 @@ Result<NotifyTarget> read_webhook(std::string_view url) {
     if (authority.find('@') != std::string_view::npos) {
         return fail(Errc::invalid, "has a user name, which is not supported");
     }
-    if (const Status read = read_authority(authority, out); !read) {
-        return fail(read.error());
-    }
+    LOCKSTEP_TRY(read_authority(authority, out));
     url.remove_prefix(end);
     out.path = (url.starts_with('/') ? "" : "/") + std::string{url};
     if (out.path == kHiddenPath) {

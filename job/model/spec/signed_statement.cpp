@@ -84,21 +84,15 @@ Result<JobSpec> read_signed_document(std::string_view document, std::string_view
         return fail(Errc::denied, "lockstepd sends another specification than was signed");
     }
     const auto json = sent_document(document);
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     if (!has_sweep(*json)) {
         return point == 0 ? parse_spec(*json)
                           : Result<JobSpec>{fail(Errc::invalid, "one job was signed")};
     }
     const auto maker = SweepMaker::begin(*json);
-    if (!maker) {
-        return fail(maker.error());
-    }
+    LOCKSTEP_TRY(maker);
     auto made = maker->point(point);
-    if (!made) {
-        return fail(std::move(made.error()));
-    }
+    LOCKSTEP_TRY(made);
     return std::move(made->spec);
 }
 

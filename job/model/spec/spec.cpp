@@ -32,31 +32,8 @@ bool is_name(std::string_view text) {
                        [](char c) { return is_word(c) || c == '.' || c == '_' || c == '-'; });
 }
 
-using StringMap = std::map<std::string, std::string>;
-
-void read_map(ObjectReader& in, std::string_view key, StringMap& target, std::size_t max_items,
-              std::size_t max_bytes, bool (*good_name)(std::string_view), const char* rule,
-              std::vector<FieldError>& errors) {
-    const Json* object = in.raw(key);
-    if (object == nullptr) {
-        return;
-    }
-    if (!object->is_object()) {
-        in.error(key, "must be an object");
-        return;
-    }
-    if (object->size() > max_items) {
-        in.error(key, "has more than " + std::to_string(max_items) + " entries");
-        return;
-    }
-    ObjectReader map{*object, in.pointer(key), errors};
-    for (const auto& [name, value] : object->items()) {
-        if (!good_name(name)) {
-            map.error(name.substr(0, limits::kTextBytes), rule);
-            continue;
-        }
-        map.string(name, target[name], max_bytes);
-    }
+std::string_view wrong_label(std::string_view name) {
+    return is_name(name) ? "" : "is not a label name: ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 }
 
 // Stands in an #SBATCH line: --gpus-per-node=h100:4.
@@ -229,8 +206,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     read_environment(in, spec, errors);
     read_secrets(in, spec, errors);
     read_roles(in, spec, errors);  // the environment says what keras runs on
-    read_map(in, "labels", spec.labels, limits::kLabels, limits::kTextBytes, is_name,
-             "is not a label name: ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", errors);
+    read_map(in, "labels", spec.labels, {limits::kLabels, limits::kTextBytes, wrong_label}, errors);
     in.string("working_directory", spec.working_directory, limits::kPathBytes);
     if (!spec.working_directory.empty() && spec.working_directory.front() != '/') {
         in.error("working_directory", "must be an absolute path");

@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/model/spec/framework.hpp"
+#include "job/model/spec/spec_fields.hpp"
 
 #include <algorithm>
 #include <array>
@@ -24,43 +25,22 @@ bool is_shell_function(std::string_view text) {
            text.ends_with(kBehind) && text.size() <= limits::kTextBytes;
 }
 
-bool is_recordable(std::string_view text) {
-    return is_variable_name(text) || is_shell_function(text);
-}
+constexpr std::string_view kNoVariable = "is not a name of an environment variable";
 
-void read_variables(ObjectReader& in, std::string_view key, Variables& target,
-                    std::size_t most_items, bool (*good_name)(std::string_view),
-                    std::vector<FieldError>& errors) {
-    const Json* object = in.raw(key);
-    if (object == nullptr) {
-        return;
-    }
-    if (!object->is_object()) {
-        in.error(key, "must be an object");
-        return;
-    }
-    if (object->size() > most_items) {
-        in.error(key, "has more than " + std::to_string(most_items) + " entries");
-        return;
-    }
-    ObjectReader map{*object, in.pointer(key), errors};
-    for (const auto& [name, value] : object->items()) {
-        if (!good_name(name)) {
-            map.error(name.substr(0, limits::kTextBytes),
-                      "is not a name of an environment variable");
-            continue;
-        }
-        map.string(name, target[name], limits::kEnvironmentBytes);
-        if (name.starts_with("LOCKSTEP_") && name != kPythonHooks) {
-            map.error(name, "names that start with LOCKSTEP_ are Lockstep's own");
-        }
-    }
+std::string_view wrong_variable(std::string_view name) {
+    return !is_variable_name(name) ? kNoVariable
+           : name.starts_with("LOCKSTEP_") && name != kPythonHooks
+               ? "names that start with LOCKSTEP_ are Lockstep's own"
+               : "";
+}
+std::string_view wrong_recorded(std::string_view name) {
+    return is_shell_function(name) ? "" : wrong_variable(name);
 }
 
 void read_recorded(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors) {
     in.boolean("inherit_environment", spec.inherit_environment);
-    read_variables(in, "recorded_environment", spec.recorded_environment,
-                   limits::kRecordedEnvironment, is_recordable, errors);
+    read_map(in, "recorded_environment", spec.recorded_environment,
+             {limits::kRecordedEnvironment, limits::kEnvironmentBytes, wrong_recorded}, errors);
     std::size_t bytes = 0;
     for (const auto& [name, value] : spec.recorded_environment) {
         bytes += name.size() + value.size() + 2;
@@ -156,8 +136,8 @@ bool is_variable_name(std::string_view text) {
 }
 
 void read_environment(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors) {
-    read_variables(in, "environment", spec.environment, limits::kEnvironment, is_variable_name,
-                   errors);
+    read_map(in, "environment", spec.environment,
+             {limits::kEnvironment, limits::kEnvironmentBytes, wrong_variable}, errors);
     read_recorded(in, spec, errors);
     in.string("setup", spec.setup, limits::kSetupBytes);
 }

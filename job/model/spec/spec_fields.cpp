@@ -28,6 +28,30 @@ void refuse_if_filled(ObjectReader& in, std::string_view key, const char* why) {
 
 }  // namespace
 
+void read_map(ObjectReader& in, std::string_view key, std::map<std::string, std::string>& target,
+              const MapRule& rule, std::vector<FieldError>& errors) {
+    const Json* object = in.raw(key);
+    if (object == nullptr) {
+        return;
+    }
+    if (!object->is_object()) {
+        in.error(key, "must be an object");
+        return;
+    }
+    if (object->size() > rule.most) {
+        in.error(key, "has more than " + std::to_string(rule.most) + " entries");
+        return;
+    }
+    ObjectReader map{*object, in.pointer(key), errors};
+    for (const auto& [name, value] : object->items()) {
+        if (const std::string_view wrong = rule.wrong_name(name); !wrong.empty()) {
+            map.error(name.substr(0, limits::kTextBytes), std::string{wrong});
+        } else {
+            map.string(name, target[name], rule.bytes);
+        }
+    }
+}
+
 void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpec& out,
                      std::vector<FieldError>& errors) {
     ObjectReader in{json, pointer, errors};

@@ -4,10 +4,23 @@
 
 #include "job/model/spec/spec.hpp"
 
+#include <cstddef>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
+
+// An object whose names are the user's, with texts: labels, environment.
+struct MapRule {
+    std::size_t most = 0;   // entries
+    std::size_t bytes = 0;  // of a value
+    // What is wrong with a name; "" = nothing. The value of a wrong one is not read.
+    std::string_view (*wrong_name)(std::string_view name) = nullptr;
+};
+void read_map(ObjectReader& in, std::string_view key, std::map<std::string, std::string>& target,
+              const MapRule& rule, std::vector<FieldError>& errors);
 
 void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpec& out,
                      std::vector<FieldError>& errors);

@@ -287,9 +287,7 @@ Result<SweepMaker> SweepMaker::begin(const Json& document) {
 
 Status SweepMaker::next() {
     auto point = point_(made_.points.size());
-    if (!point) {
-        return fail(std::move(point.error()));
-    }
+    LOCKSTEP_TRY(point);
     made_.points.push_back(std::move(*point));
     return {};
 }
@@ -301,13 +299,9 @@ Result<SweepPoint> SweepMaker::point(std::size_t number) const {
 
 Result<Sweep> parse_sweep(const Json& document) {
     auto maker = SweepMaker::begin(document);
-    if (!maker) {
-        return fail(std::move(maker.error()));
-    }
+    LOCKSTEP_TRY(maker);
     while (!maker->whole()) {
-        if (const Status made = maker->next(); !made) {
-            return fail(made.error());
-        }
+        LOCKSTEP_TRY(maker->next());
     }
     return maker->take();
 }

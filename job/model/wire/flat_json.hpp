@@ -109,6 +109,14 @@ class FlatTaker {
         value = static_cast<std::uint64_t>(number);
     }
     void operator()(const char* key, std::string& value) { required(string(key, value)); }
+    // By its word: parse_word() beside the enum.
+    template <class E>
+        requires std::is_enum_v<E>
+    void operator()(const char* key, E& value) {
+        std::string word;
+        (*this)(key, word);
+        parse_word(word, value);
+    }
     void optional(const char* key, bool& value) { flag(key, value); }
     void optional(const char* key, std::int64_t& value) { whole(key, value, INT64_MIN, INT64_MAX); }
     void optional(const char* key, std::string& value) { string(key, value); }
@@ -205,6 +213,11 @@ class TextWriter {
     void put(const char* value) { put(std::string_view{value}); }
     void put(bool value) { text += value ? "true" : "false"; }
     void put(const Json& value) { text += dump_json(value); }
+    template <class E>
+        requires std::is_enum_v<E>
+    void put(E value) {
+        put(to_string(value));
+    }
     template <class T>
         requires std::is_integral_v<T>
     void put(T value) {

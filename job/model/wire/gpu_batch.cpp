@@ -176,9 +176,7 @@ Result<GpuBatch> decode_gpu_batch(std::string_view bytes) {
     FlatReader in{bytes};
     GpuBatch batch;
     const auto counts = take_header(in, batch);
-    if (!counts) {
-        return fail(counts.error());
-    }
+    LOCKSTEP_TRY(counts);
     if (!take_gpus(in, counts->gpus, batch)) {
         return fail(Errc::invalid, "GPU frame: truncated or repeated GPUs");
     }

@@ -86,9 +86,7 @@ Result<Variant> decode(std::string_view text, const std::array<const char*, N>& 
         }
     }
     const auto json = parse_json(text);
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     if (!json->is_object() || !json->contains("type") || !(*json)["type"].is_string()) {
         return fail(Errc::invalid, "a message must be an object with a type");
     }

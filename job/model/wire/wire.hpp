@@ -35,6 +35,7 @@
 #include "job/base/clock.hpp"
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
+#include "job/model/wire/kv_op.hpp"
 
 #include <cstdint>
 #include <string>
@@ -144,7 +145,7 @@ struct KeyRequest {  // a rank's key operation, see rank protocol in job/rank
     std::int32_t generation = 0;
     std::uint64_t id = 0;  // unique per agent process; a repeated id is the same request
     std::int32_t rank = 0;
-    std::string op;  // set multi_set get multi_get wait add cas delete barrier
+    KvOp op = KvOp::unknown;
     std::vector<std::string> keys;
     std::string value;       // base 64, for set and cas
     std::int64_t delta = 0;  // for add

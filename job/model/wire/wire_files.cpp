@@ -27,9 +27,7 @@ Json list_of(const std::vector<M>& list) {
 template <class M>
 Result<M> decode_file(std::string_view text) {
     const auto json = parse_json(text);
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     return take<M>(*json);
 }
 
@@ -69,19 +67,13 @@ std::string encode_result_file(const ResultFile& file) {
 }
 Result<ResultFile> decode_result_file(std::string_view text) {
     const auto json = parse_json(text);
-    if (!json) {
-        return fail(json.error());
-    }
+    LOCKSTEP_TRY(json);
     auto file = take<ResultFile>(*json);
     if (!file) {
         return file;
     }
-    if (auto list = take_list(*json, "exits", file->exits); !list) {
-        return fail(list.error());
-    }
-    if (auto list = take_list(*json, "faults", file->faults); !list) {
-        return fail(list.error());
-    }
+    LOCKSTEP_TRY(take_list(*json, "exits", file->exits));
+    LOCKSTEP_TRY(take_list(*json, "faults", file->faults));
     return file;
 }
 

@@ -54,9 +54,7 @@ class Connection {
             return fail(Errc::unavailable, "LOCKSTEP_SOCKET is not set: not started by Lockstep");
         }
         auto opened = RankClient::connect(path);
-        if (!opened) {
-            return fail(opened.error());
-        }
+        LOCKSTEP_TRY(opened);
         client_ = std::move(*opened);
         say_who();
         return client_;

@@ -25,9 +25,7 @@ struct Records {
 
 Status append_records(const std::filesystem::path& path, Records& out) {
     const Result<std::string> bytes = read_file(path, kCifarFileMax);
-    if (!bytes) {
-        return fail(bytes.error());
-    }
+    LOCKSTEP_TRY(bytes);
     const auto wrong = [&](const std::string& what) {
         return fail(Errc::invalid, path.string() + ": " + what);
     };
@@ -63,14 +61,10 @@ Result<Dataset> load_cifar10(const TrainConfig& config) {
     Records train;
     for (int part = 1; part <= 5; ++part) {
         const auto path = folder / ("data_batch_" + std::to_string(part) + ".bin");
-        if (const Status read = append_records(path, train); !read) {
-            return fail(read.error());
-        }
+        LOCKSTEP_TRY(append_records(path, train));
     }
     Records test;
-    if (const Status read = append_records(folder / "test_batch.bin", test); !read) {
-        return fail(read.error());
-    }
+    LOCKSTEP_TRY(append_records(folder / "test_batch.bin", test));
     Dataset data;
     data.train = cifar_samples(std::move(train));
     data.test = cifar_samples(std::move(test));

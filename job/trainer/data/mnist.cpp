@@ -25,9 +25,7 @@ Result<Dataset> load_idx_folder(const std::filesystem::path& folder) {
     Dataset data;
     for (const auto& [prefix, set] : {std::pair{"train", &data.train}, {"t10k", &data.test}}) {
         Result<SampleSet> loaded = load_idx_images(folder, prefix);
-        if (!loaded) {
-            return fail(std::move(loaded).error());
-        }
+        LOCKSTEP_TRY(loaded);
         const auto& shape = loaded->input.shape;
         if (shape[0] != kDigitSide || shape[1] != kDigitSide) {
             return fail(Errc::invalid, folder.string() + ": images of " + std::to_string(shape[0]) +
@@ -42,14 +40,10 @@ Result<Dataset> load_idx_folder(const std::filesystem::path& folder) {
 
 Result<SampleSet> load_idx_images(const std::filesystem::path& folder, const std::string& prefix) {
     Result<IdxFile> images = read_idx(idx_path(folder, prefix + "-images-idx3-ubyte"), 3);
-    if (!images) {
-        return fail(std::move(images).error());
-    }
+    LOCKSTEP_TRY(images);
     const std::filesystem::path labels_path = idx_path(folder, prefix + "-labels-idx1-ubyte");
     Result<IdxFile> labels = read_idx(labels_path, 1);
-    if (!labels) {
-        return fail(std::move(labels).error());
-    }
+    LOCKSTEP_TRY(labels);
     if (labels->sizes[0] != images->sizes[0]) {
         return fail(Errc::invalid, labels_path.string() + ": " + std::to_string(labels->sizes[0]) +
                                        " labels for " + std::to_string(images->sizes[0]) +

@@ -114,9 +114,7 @@ SampleSet pair_samples(const std::vector<Pair>& pairs, std::int64_t context) {
 
 Result<Dataset> load_pairs(const TrainConfig& config) {
     const Result<std::string> read = read_file(config.dataset_path, kPairsBytesMax);
-    if (!read) {
-        return fail(read.error());
-    }
+    LOCKSTEP_TRY(read);
     const auto wrong = [&](const std::string& what) {
         return fail(Errc::invalid, config.dataset_path + ": " + what);
     };

@@ -200,9 +200,7 @@ SampleSet samples_of(const Rows& rows, const std::vector<TableColumn>& columns, 
 
 Result<Dataset> load_table(const TrainConfig& config) {
     const Result<std::string> read = read_file(config.dataset_path, kTableBytesMax);
-    if (!read) {
-        return fail(read.error());
-    }
+    LOCKSTEP_TRY(read);
     const auto wrong = [&](const std::string& what) {
         return fail(Errc::invalid, config.dataset_path + ": " + what);
     };

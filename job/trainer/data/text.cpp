@@ -28,9 +28,7 @@ SampleSet text_samples(const std::shared_ptr<const std::vector<std::uint8_t>>& b
 
 Result<Dataset> load_text(const TrainConfig& config) {
     const Result<std::string> read = read_file(config.dataset_path, kTextBytesMax);
-    if (!read) {
-        return fail(read.error());
-    }
+    LOCKSTEP_TRY(read);
     const auto context = static_cast<std::size_t>(config.context);
     const std::size_t least = 2 * (context + 1);
     const std::size_t test = std::max(read->size() / 10, context + 1);

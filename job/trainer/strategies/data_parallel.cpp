@@ -104,9 +104,7 @@ class DataParallel final : public Strategy {
 Result<std::unique_ptr<Strategy>> make_data_parallel(const TrainConfig& config,
                                                      const ModelShape& shape, World& world) {
     Result<std::unique_ptr<GradientSum>> sum = make_gradient_sum(config.all_reduce, world);
-    if (!sum) {
-        return fail(std::move(sum).error());
-    }
+    LOCKSTEP_TRY(sum);
     return std::make_unique<DataParallel>(config, shape, world, std::move(*sum));
 }
 

@@ -103,9 +103,7 @@ class DeviceParallel final : public Strategy {
         std::vector<float> buffers;
         copy_out(model_->flat_buffers(), buffers);
         const Status sent = all_.broadcast(std::as_writable_bytes(std::span{buffers}), 0);
-        if (!sent) {
-            return fail(sent.error());
-        }
+        LOCKSTEP_TRY(sent);
         copy_in(buffers, model_->flat_buffers());
         return evaluate_model(*model_, test, config_.loss, all_, device_);
     }
@@ -276,9 +274,7 @@ class DeviceParallel final : public Strategy {
     Status apply(double norm, at::Tensor& gradients, StepResult& result) {
         const Result<std::optional<double>> factor =
             gradient_factor(config_, norm, 1.0 / all_.size(), scaler(), result);
-        if (!factor) {
-            return fail(factor.error());
-        }
+        LOCKSTEP_TRY(factor);
         if (*factor) {
             at::Tensor values = parameters().flat_values();
             at::Tensor slopes = gradients.narrow(0, 0, gradients.numel() - 1);
@@ -326,9 +322,7 @@ Result<std::unique_ptr<Strategy>> make_device_parallel(const TrainConfig& config
     std::unique_ptr<Communicator> own;
     if (device.is_cuda() && world.size() > 1) {
         Result<std::unique_ptr<Communicator>> made = world.gpu_group("nccl");
-        if (!made) {
-            return fail(std::move(made).error());
-        }
+        LOCKSTEP_TRY(made);
         own = std::move(*made);
     }
     return std::make_unique<DeviceParallel>(config, shape, world, device, std::move(own));

@@ -299,9 +299,7 @@ class Worker final : public Strategy {
 Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& config,
                                                         const ModelShape& shape, World& world) {
     const Result<std::vector<std::int64_t>> serving = world.gather(world.server() ? 1 : 0);
-    if (!serving) {
-        return fail(serving.error());
-    }
+    LOCKSTEP_TRY(serving);
     std::vector<std::int32_t> servers;
     std::vector<std::int32_t> workers;
     for (std::int32_t rank = 0; rank < world.size(); ++rank) {
@@ -331,9 +329,7 @@ Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& confi
             }
             Result<std::unique_ptr<Communicator>> pair = world.group(
                 "pair-" + std::to_string(s) + "-" + std::to_string(worker), {servers[s], worker});
-            if (!pair) {
-                return fail(std::move(pair).error());
-            }
+            LOCKSTEP_TRY(pair);
             mine.push_back(std::move(*pair));
         }
     }
@@ -342,13 +338,9 @@ Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& confi
                                             std::move(mine));
     }
     Result<std::unique_ptr<Communicator>> group = world.group("workers", workers);
-    if (!group) {
-        return fail(std::move(group).error());
-    }
+    LOCKSTEP_TRY(group);
     Result<std::unique_ptr<Communicator>> alone = world.group("alone", {world.rank()});
-    if (!alone) {
-        return fail(std::move(alone).error());
-    }
+    LOCKSTEP_TRY(alone);
     return std::make_unique<Worker>(config, shape, std::move(parts), std::move(*group),
                                     std::move(*alone), std::move(mine));
 }

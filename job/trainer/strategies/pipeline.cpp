@@ -67,14 +67,10 @@ class Pipeline final : public Strategy {
     Status measure(World& world) {
         const auto floats = static_cast<std::int64_t>(model_->parameters().values().size());
         const Result<std::vector<std::int64_t>> parameters = world.gather(floats);
-        if (!parameters) {
-            return fail(parameters.error());
-        }
+        LOCKSTEP_TRY(parameters);
         const Result<std::vector<std::int64_t>> buffers =
             world.gather(static_cast<std::int64_t>(model_->buffers().size()));
-        if (!buffers) {
-            return fail(buffers.error());
-        }
+        LOCKSTEP_TRY(buffers);
         for (std::int32_t stage = 0; stage < place_.stages; ++stage) {
             const auto at = static_cast<std::size_t>(stage);
             parameter_floats_.push_back(static_cast<std::size_t>((*parameters)[at]));
@@ -155,9 +151,7 @@ Result<at::Tensor> Pipeline::receive(std::int64_t size) {
         std::array<std::int64_t, 1 + kActivationDimensions> head{};
         const Status got =
             all_.recv({head.data(), head.size(), Dtype::i64, Device::cpu}, previous());
-        if (!got) {
-            return fail(got.error());
-        }
+        LOCKSTEP_TRY(got);
         received_shape_.assign(head.begin() + 1, head.begin() + 1 + head[0]);
     }
     std::vector<std::int64_t> sizes{size};
@@ -205,9 +199,7 @@ Status Pipeline::forward(const Batch& batch, std::int64_t number, StepResult& re
             micro.input = tensor_of(batch.input, batch.size).narrow(0, begin, size);
         } else {
             Result<at::Tensor> received = receive(size);
-            if (!received) {
-                return fail(received.error());
-            }
+            LOCKSTEP_TRY(received);
             micro.input = received->requires_grad_(true);
         }
         micro.output = model_->forward(
@@ -311,9 +303,7 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
             x = tensor_of(batch.input, batch.size);
         } else {
             Result<at::Tensor> received = receive(batch.size);
-            if (!received) {
-                return fail(received.error());
-            }
+            LOCKSTEP_TRY(received);
             x = std::move(*received);
         }
         const at::Tensor y = model_->forward(x, Pass{}).contiguous();
@@ -323,12 +313,8 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
             return fail(sent.error());
         }
     }
-    if (Status read = loader.status(); !read) {
-        return fail(std::move(read).error());
-    }
-    if (const Status summed = sum_evaluations(out, all_); !summed) {
-        return fail(summed.error());
-    }
+    LOCKSTEP_TRY(loader.status());
+    LOCKSTEP_TRY(sum_evaluations(out, all_));
     return out;
 }
 
@@ -466,9 +452,7 @@ Result<std::unique_ptr<Strategy>> make_pipeline(const TrainConfig& config, const
     }
     Result<std::unique_ptr<Communicator>> peers =
         world.group("stage-" + std::to_string(place.stage), members);
-    if (!peers) {
-        return fail(std::move(peers).error());
-    }
+    LOCKSTEP_TRY(peers);
     auto made =
         std::make_unique<Pipeline>(config, std::move(network), place, world, std::move(*peers));
     const Status measured = made->measure(world);

@@ -12,7 +12,7 @@ using testing::SizeIs;
 wire::KeyRequest request(const std::string& op, const std::string& key, std::int64_t delta = 0,
                          const std::string& value = "") {
     wire::KeyRequest out;
-    out.op = op;
+    out.op = wire::kv_op_of(op);
     out.keys = {key};
     out.delta = delta;
     out.value = value;
@@ -87,7 +87,7 @@ TEST_F(KvProxyTest, ANewDaemonIsToldWhatChangedKeys) {
     ASSERT_THAT(again, SizeIs(2));
     EXPECT_EQ(again[0].value, "new");
     EXPECT_TRUE(again[0].replay);
-    EXPECT_EQ(again[1].op, "add");
+    EXPECT_EQ(again[1].op, wire::KvOp::add);
     EXPECT_EQ(again[1].delta, 5);
 }
 
@@ -97,7 +97,7 @@ TEST_F(KvProxyTest, ASetForgetsWhatWasCountedBefore) {
     answer(ask(request("add", "n", 3)));
     const auto again = broker.after_reconnect(true);
     ASSERT_THAT(again, SizeIs(2));
-    EXPECT_EQ(again[0].op, "set");
+    EXPECT_EQ(again[0].op, wire::KvOp::set);
     EXPECT_EQ(again[1].delta, 3);
 }
 
@@ -233,7 +233,7 @@ TEST_F(KvProxyTest, ACasThatSwappedIsReplayedAsTheSetItCameTo) {
     broker.answered(reply);
     const auto again = broker.after_reconnect(true);
     ASSERT_THAT(again, SizeIs(1)) << "the one that did not swap changed nothing";
-    EXPECT_EQ(again[0].op, "set");
+    EXPECT_EQ(again[0].op, wire::KvOp::set);
     EXPECT_EQ(again[0].value, "bmV3");
     EXPECT_EQ(again[0].expected, "");
     EXPECT_EQ(again[0].version, 77);
@@ -247,8 +247,8 @@ TEST_F(KvProxyTest, AnUnansweredCasIsSentAgainAsCas) {
     answer(ask(request("set", "k", 0, "b2xk")));
     const auto again = broker.after_reconnect(true);
     ASSERT_THAT(again, SizeIs(2));
-    EXPECT_EQ(again[0].op, "set");
-    EXPECT_EQ(again[1].op, "cas");
+    EXPECT_EQ(again[0].op, wire::KvOp::set);
+    EXPECT_EQ(again[1].op, wire::KvOp::cas);
     EXPECT_EQ(again[1].id, sent.id);
     EXPECT_EQ(again[1].expected, "b2xk");
     EXPECT_FALSE(again[1].replay);
@@ -292,7 +292,7 @@ class SharedWaitTest : public KvProxyTest {
     KvProxy::Asked wait_of(std::int32_t rank, int deadline) {
         KvProxy::Origin origin;
         origin.rank = rank;
-        origin.op = "wait";
+        origin.op = wire::KvOp::wait;
         origin.deadline = at(deadline);
         return broker.ask(origin, request("wait", "a"));
     }
@@ -352,7 +352,7 @@ TEST_F(KvProxyTest, ANewDaemonIsToldOfADeletedKeyOnlyThatItIs) {
     answer(ask(request("delete", "a")));
     const auto again = broker.after_reconnect(true);
     ASSERT_THAT(again, SizeIs(1));
-    EXPECT_EQ(again[0].op, "delete");
+    EXPECT_EQ(again[0].op, wire::KvOp::erase);
     EXPECT_TRUE(again[0].replay);
 }
 

@@ -149,7 +149,7 @@ TEST(RankMessage, KeyRequestsBecomeTheWiresForm) {
     ASSERT_TRUE(message);
     const auto& request = std::get<RankKeyRequest>(*message);
     EXPECT_EQ(request.id, 6);
-    EXPECT_EQ(request.request.op, "barrier");
+    EXPECT_EQ(request.request.op, wire::KvOp::barrier);
     EXPECT_THAT(request.request.keys, ElementsAre("b"));
     EXPECT_EQ(request.request.timeout_ms, 9);
 }
@@ -178,22 +178,25 @@ TEST(RankMessage, AnswersCarryWhatTheOperationAsksFor) {
     reply.value = "aGk=";
     reply.values = {"YQ=="};
     reply.number = 4;
-    EXPECT_EQ(encode_rank_answer(1, "set", reply), R"({"id":1,"ok":true})");
-    EXPECT_EQ(encode_rank_answer(1, "get", reply), R"({"id":1,"ok":true,"value":"aGk="})");
-    EXPECT_EQ(encode_rank_answer(1, "multi_get", reply), R"({"id":1,"ok":true,"values":["YQ=="]})");
-    EXPECT_EQ(encode_rank_answer(1, "add", reply), R"({"id":1,"ok":true,"value":4})");
-    EXPECT_EQ(encode_rank_answer(1, "delete", reply), R"({"id":1,"ok":true,"deleted":false})");
-    EXPECT_EQ(encode_rank_answer(1, "cas", reply),
+    EXPECT_EQ(encode_rank_answer(1, wire::KvOp::set, reply), R"({"id":1,"ok":true})");
+    EXPECT_EQ(encode_rank_answer(1, wire::KvOp::get, reply),
+              R"({"id":1,"ok":true,"value":"aGk="})");
+    EXPECT_EQ(encode_rank_answer(1, wire::KvOp::multi_get, reply),
+              R"({"id":1,"ok":true,"values":["YQ=="]})");
+    EXPECT_EQ(encode_rank_answer(1, wire::KvOp::add, reply), R"({"id":1,"ok":true,"value":4})");
+    EXPECT_EQ(encode_rank_answer(1, wire::KvOp::erase, reply),
+              R"({"id":1,"ok":true,"deleted":false})");
+    EXPECT_EQ(encode_rank_answer(1, wire::KvOp::cas, reply),
               R"({"id":1,"ok":true,"swapped":false,"value":null})");
     reply.has_value = reply.swapped = true;
-    EXPECT_EQ(encode_rank_answer(1, "cas", reply),
+    EXPECT_EQ(encode_rank_answer(1, wire::KvOp::cas, reply),
               R"({"id":1,"ok":true,"swapped":true,"value":"aGk="})");
     EXPECT_EQ(encode_rank_refusal({}, "invalid", "x"),
               R"({"id":null,"ok":false,"error":"invalid","message":"x"})");
     reply.ok = false;
     reply.error = "timed_out";
     reply.message = "k is missing";
-    EXPECT_EQ(encode_rank_answer(1, "wait", reply),
+    EXPECT_EQ(encode_rank_answer(1, wire::KvOp::wait, reply),
               R"({"id":1,"ok":false,"error":"timed_out","message":"k is missing"})");
 }
 

@@ -164,10 +164,10 @@ TEST_F(ReportTest, KeyOperationsAreForwardedAndAnswered) {
             const auto& request = requests[answered++];
             wire::KeyReply reply;
             reply.id = request.id;
-            reply.ok = request.op != "wait";
-            reply.has_value = request.op == "get";
-            reply.value = request.op == "get" ? "aGk=" : "";
-            reply.number = request.op == "add" ? 5 : 0;
+            reply.ok = request.op != wire::KvOp::wait;
+            reply.has_value = request.op == wire::KvOp::get;
+            reply.value = request.op == wire::KvOp::get ? "aGk=" : "";
+            reply.number = request.op == wire::KvOp::add ? 5 : 0;
             reply.error = reply.ok ? "" : "timed_out";
             reply.message = reply.ok ? "" : "x is missing";
             daemon.send(0, reply);
@@ -176,7 +176,7 @@ TEST_F(ReportTest, KeyOperationsAreForwardedAndAnswered) {
     })) << agent->log();
     const auto requests = daemon.all<wire::KeyRequest>();
     ASSERT_THAT(requests, SizeIs(5)) << "the malformed value is refused by the agent itself";
-    EXPECT_EQ(requests[0].op, "set");
+    EXPECT_EQ(requests[0].op, wire::KvOp::set);
     EXPECT_EQ(requests[0].value, "aGk=");
     EXPECT_EQ(requests[0].generation, 1);
     EXPECT_EQ(requests[2].delta, 2);
@@ -207,10 +207,10 @@ TEST_F(ReportTest, AnUnansweredKeyRequestAndWhatWasSetSurviveTheDaemon) {
     daemon.write_attempt_file(folder.path());
     ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::KeyRequest>() == 4; }));
     const auto requests = daemon.all<wire::KeyRequest>();
-    EXPECT_EQ(requests[2].op, "set");
+    EXPECT_EQ(requests[2].op, wire::KvOp::set);
     EXPECT_TRUE(requests[2].replay);
     EXPECT_EQ(requests[2].id, requests[0].id);
-    EXPECT_EQ(requests[3].op, "wait");
+    EXPECT_EQ(requests[3].op, wire::KvOp::wait);
     EXPECT_FALSE(requests[3].replay);
     EXPECT_EQ(requests[3].id, requests[1].id);
     yes.id = requests[3].id;

@@ -2,6 +2,7 @@
 
 #include "job/async/sleep.hpp"
 #include "job/base/log.hpp"
+#include "job/base/result.hpp"
 
 #include <gtest/gtest.h>
 
@@ -46,9 +47,50 @@ TEST(TaskGroup, JoinWaitsForEveryTask) {
     EXPECT_EQ(group.size(), 0U);
 }
 
+Task<void> note(int& begun) {
+    ++begun;
+    co_return;
+}
+
+// Node::leave() counts on it: its input is taken before its deadline is read.
+TEST(TaskGroup, ACoroutineBeginsInATurnOfItsOwn) {
+    net::io_context io;
+    int begun = 0;
+    TaskGroup group{io};
+    net::post(io, [&] {  // on the thread that runs it, where a dispatch would be a call
+        group.spawn("noted", note(begun));
+        EXPECT_EQ(begun, 0);
+    });
+    io.run();
+    EXPECT_EQ(begun, 1);
+}
+
 Task<void> throws() {
     co_await net::post(net::use_awaitable);
     throw std::runtime_error{"a defect"};
+}
+
+Task<Result<int>> passes_on(const Result<int>& result) {
+    co_await net::post(net::use_awaitable);
+    LOCKSTEP_CO_TRY(result);
+    co_return *result + 1;
+}
+
+TEST(ResultTry, PassesAnErrorOnFromACoroutine) {
+    net::io_context io;
+    const Result<int> good = 1;
+    const Result<int> bad = fail(Errc::denied, "no");
+    Result<int> of_good;
+    Result<int> of_bad;
+    const auto take = [](Result<int>& into) {
+        return [&into](const std::exception_ptr&, Result<int> result) { into = std::move(result); };
+    };
+    net::co_spawn(io, passes_on(good), take(of_good));
+    net::co_spawn(io, passes_on(bad), take(of_bad));
+    io.run();
+    EXPECT_EQ(*of_good, 2);
+    ASSERT_FALSE(of_bad);
+    EXPECT_EQ(of_bad.error().code, Errc::denied);
 }
 
 TEST(TaskGroupDeathTest, AnExceptionEndsTheProgram) {

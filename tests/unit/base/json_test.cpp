@@ -30,6 +30,18 @@ TEST(ParseJson, NamesTheByteOfASyntaxError) {
     EXPECT_EQ(bad.error().message, "not JSON: syntax error at byte 9");
 }
 
+TEST(ParseJson, SaysWhereWithoutWords) {
+    JsonProblem where;
+    EXPECT_FALSE(parse_json(R"({"a": 1,})", where));
+    EXPECT_EQ(where.byte, 9U);
+    EXPECT_FALSE(where.bad_utf8);
+    EXPECT_FALSE(parse_json("[\"\xff\"]", where));
+    EXPECT_EQ(where.byte, 3U);
+    EXPECT_TRUE(where.bad_utf8);
+    EXPECT_FALSE(parse_json(R"({"a":1,"a":2})", where));
+    EXPECT_EQ(where.byte, 0U) << "JSON, but not within the limits";
+}
+
 TEST(ParseJson, RefusesARepeatedKey) {
     const auto twice = parse_json(R"({"a":1,"a":2})");
     ASSERT_FALSE(twice.has_value());

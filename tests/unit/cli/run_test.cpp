@@ -328,6 +328,14 @@ TEST(CliSuggest, FieldsAndWordsOfTheSpecificationAreSuggested) {
     EXPECT_THAT(suggestion({"/watch/x", "unknown field"}, nullptr),
                 HasSubstr("there are hang_seconds, straggler_score"));
     EXPECT_EQ(suggestion({"/name", "is required"}, nullptr), "");
+    // By the specification, not by how a mistake is worded.
+    EXPECT_EQ(suggestion({"/framework", "not that"}, &torch), "; did you mean pytorch?");
+    EXPECT_EQ(suggestion({"/resources/node", "odd"}, nullptr), "; did you mean nodes?");
+    const Json pytorch = "pytorch";
+    EXPECT_EQ(suggestion({"/framework", "must be one of: native"}, &pytorch), "");
+    EXPECT_FALSE(is_unknown_field("/environment/HOME"));
+    EXPECT_FALSE(is_unknown_field("/roles/0"));
+    EXPECT_TRUE(is_unknown_field("/roles/0/cuont"));
 }
 
 }  // namespace

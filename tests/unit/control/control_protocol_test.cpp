@@ -84,7 +84,7 @@ TEST_F(ProtocolTest, ANodeAsksForKeysOfItsOwnRanksOnly) {
         request.generation = 1;
         request.id = static_cast<std::uint64_t>(10 + rank);
         request.rank = rank;
-        request.op = "set";
+        request.op = wire::KvOp::set;
         request.keys = {"k"};
         request.value = "dg==";
         say(0, request);

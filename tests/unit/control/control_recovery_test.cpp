@@ -452,7 +452,7 @@ TEST_F(RecoveryTest, KeysOfAGenerationAreNotSeenByTheNext) {
         wire::KeyRequest request;
         request.generation = generation;
         request.id = ++events_ + 100;
-        request.op = op;
+        request.op = wire::kv_op_of(op);
         request.keys = {"nccl"};
         request.value = "dg==";
         agents_[0].say(request);

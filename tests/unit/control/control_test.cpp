@@ -173,10 +173,10 @@ TEST_F(ControlTest, KeysReachTheOtherNode) {
     wire::KeyRequest request;
     request.generation = 1;
     request.id = 1;
-    request.op = "wait";
+    request.op = wire::KvOp::wait;
     request.keys = {"k"};
     first.say(request);
-    request.op = "set";
+    request.op = wire::KvOp::set;
     request.rank = 1;
     request.value = "dg==";
     second.say(request);

@@ -89,7 +89,7 @@ TEST_F(JobMachineTest, WhatWaitsForRoomKeepsNobodyWaitingWhoNeedsNone) {
     }
     wire::KeyRequest request;
     request.generation = 1;
-    request.op = "get";
+    request.op = wire::KvOp::get;
     request.keys = {"k"};
     std::vector<JobInput> inputs{AgentInput{agents_[0], request}};
     Draft keys = machine_->take_all(inputs, at_);

@@ -12,11 +12,11 @@ using Answers = std::vector<KvStore::Answer>;
 
 class Exchange : public ::testing::Test {
   protected:
-    static wire::KeyRequest make(std::uint64_t id, std::string op, std::vector<std::string> keys,
-                                 std::int32_t rank = 0) {
+    static wire::KeyRequest make(std::uint64_t id, std::string_view op,
+                                 std::vector<std::string> keys, std::int32_t rank = 0) {
         wire::KeyRequest request;
         request.id = id;
-        request.op = std::move(op);
+        request.op = wire::kv_op_of(op);
         request.keys = std::move(keys);
         request.rank = rank;
         request.timeout_ms = 1000;

@@ -62,7 +62,8 @@ TEST_F(Noted, APreflightFailureIsOneAndWithoutRanksNobodyWasWell) {
     at_.placed();
     at_.claims();
     event::FaultSeen failed = at_.fault(CauseClass::node_lost, 0);
-    failed.message = std::string{kPreflightWords} + "n0: 3 files; expected 65536";
+    failed.check = "files";
+    failed.message = "n0: 3 files; expected 65536";
     EXPECT_THAT(blamed(note(failed)), ElementsAre("n0 preflight"));
     EXPECT_THAT(blamed(note(at_.fault(CauseClass::gpu_fault, 1))), ElementsAre("n1 gpu_fault"));
     EXPECT_THAT(ended(note(end(CauseClass::gpu_fault))), ElementsAre("n0 not", "n1 not"));

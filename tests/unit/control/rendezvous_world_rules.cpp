@@ -296,9 +296,9 @@ void World::ask_for_key(std::int32_t slot, std::int32_t generation) {
     request.generation = generation;
     request.id = static_cast<std::uint64_t>(generation) * kRequestsOfAGeneration + ++request_;
     request.rank = node(slot).rank;
-    request.op = pick(2) == 0 ? "set" : "get";
+    request.op = pick(2) == 0 ? wire::KvOp::set : wire::KvOp::get;
     request.keys = {"k"};
-    request.value = request.op == "set" ? value_of(generation) : "";
+    request.value = request.op == wire::KvOp::set ? value_of(generation) : "";
     feed(AgentInput{node(slot).link, std::move(request)});
 }
 

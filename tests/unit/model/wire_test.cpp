@@ -7,8 +7,8 @@ namespace {
 
 std::vector<AgentMessage> agent_samples() {
     Exited exited{3, 1, 2, -1, 9, true, false, 123, "tail \xff"};
-    KeyRequest keys{1,    9,    2,      "wait", {"a", "b"},        "dmFs",      -4,
-                    1000, true, "b2xk", true,   1'700'000'000'000, {"YQ==", ""}};
+    KeyRequest keys{1,    9,    2,      KvOp::wait, {"a", "b"},        "dmFs",      -4,
+                    1000, true, "b2xk", true,       1'700'000'000'000, {"YQ==", ""}};
     Started started{1, {{0, 11, true}, {1, 12, false, true, true, 3, 0}}};
     return {Hello{1, 2, "n2", 42, "abc", "4711", "0.1.0", 3, true},
             Join{"127.0.0.1", 29500, 8, 2, 16000, {5000, 5001}, 3, {"10.0.0.1", "fd00::1"}},
@@ -176,6 +176,19 @@ TEST(Wire, KeyMessagesOfAPeerWithoutCasReadBack) {
         R"("number":0,"error":"","message":""})");
     ASSERT_TRUE(reply.has_value()) << reply.error().message;
     EXPECT_EQ(std::get<KeyReply>(*reply).version, 0);
+}
+
+TEST(Wire, KeyOperationsHaveTheirWordsAndANewOneIsNoTornMessage) {
+    for (const std::string_view word :
+         {"set", "multi_set", "get", "multi_get", "wait", "add", "cas", "delete", "barrier"}) {
+        EXPECT_NE(kv_op_of(word), KvOp::unknown);
+        EXPECT_EQ(to_string(kv_op_of(word)), word);
+    }
+    const auto request = decode_agent(
+        R"({"type":"keys","generation":1,"id":2,"rank":0,"op":"append","keys":["k"],"value":"",)"
+        R"("delta":0,"timeout_ms":1,"replay":false})");
+    ASSERT_TRUE(request.has_value()) << request.error().message;
+    EXPECT_EQ(std::get<KeyRequest>(*request).op, KvOp::unknown);
 }
 
 TEST(Wire, FilesReadBack) {

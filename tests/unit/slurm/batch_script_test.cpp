@@ -1,5 +1,6 @@
 #include "scheduler-integration/slurm/batch_script.hpp"
 
+#include "job/base/limits.hpp"
 #include "tests/unit/slurm/batch_script_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -220,7 +221,7 @@ TEST(BatchJobName, IsLowerCaseWithTheIdAndTheAttempt) {
     EXPECT_EQ(batch_job_name("Vision.DDP_1", JobId{kJob}, 12),
               "vision.ddp_1-01j3zq5t8w9xkcd2e4f6g8h0jk-a12");
     const std::string longest = batch_job_name(std::string(300, 'A'), JobId{kJob}, 2'147'483'647);
-    EXPECT_EQ(longest.size(), kJobNameBytes);
+    EXPECT_EQ(longest.size(), limits::kSlurmJobNameBytes);
     EXPECT_TRUE(longest.ends_with("-01j3zq5t8w9xkcd2e4f6g8h0jk-a2147483647"));
     EXPECT_EQ(batch_job_name("a,b\nc|d e", JobId{kJob}, 1),
               "a-b-c-d-e-01j3zq5t8w9xkcd2e4f6g8h0jk-a1");

@@ -1,5 +1,6 @@
 // Whatever the programs print, the parsers neither crash nor attribute to a job what is another's:
 // the id, the user and the name of every job returned stand together in one record of the input.
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_info.hpp"
@@ -179,7 +180,7 @@ TEST(HostileInput, EveryParserSurvivesEveryMutation) {
         const std::string text = mutate(texts[mutate.below(texts.size())]);
         const ProgramOutput output = said(text, text, static_cast<int>(mutate.below(2)));
         if (const auto list = expand_hostlist(text)) {
-            ASSERT_LE(list->size(), kHostlistNames);
+            ASSERT_LE(list->size(), limits::kHostlistNames);
             ASSERT_EQ(*expand_hostlist(compress_hostlist(*list)), *list) << text;
             names += list->size();
         }

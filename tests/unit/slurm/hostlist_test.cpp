@@ -1,5 +1,7 @@
 #include "scheduler-integration/slurm/hostlist.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -73,7 +75,7 @@ TEST(Hostlist, NamesTheByteThatIsWrong) {
 TEST(Hostlist, TakesAsManyNamesAsSlurmHasNodes) {
     const auto expanded = expand_hostlist("n[00001-65536]");
     ASSERT_TRUE(expanded);
-    ASSERT_EQ(expanded->size(), kHostlistNames);
+    ASSERT_EQ(expanded->size(), limits::kHostlistNames);
     EXPECT_EQ(expanded->back(), "n65536");
     EXPECT_EQ(compress_hostlist(*expanded), "n[00001-65536]");
 }

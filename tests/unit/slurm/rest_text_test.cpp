@@ -179,6 +179,13 @@ TEST(RestFailure, SaysWhoseFaultItIs) {
     };
     EXPECT_EQ(code(401, "Authentication failure"), Errc::denied);
     EXPECT_EQ(code(403, ""), Errc::denied);
+    EXPECT_EQ(code(500, errors(R"({"error_number":2017,"error":"translated"})")), Errc::not_found);
+    EXPECT_EQ(code(500, errors(R"({"error_number":2021,"error":"translated"})")), Errc::conflict);
+    EXPECT_EQ(code(500, errors(R"({"error_number":2002,"error":"translated"})")), Errc::denied);
+    EXPECT_EQ(code(500, errors(R"({"error_number":1007,"error":"translated"})")), Errc::denied);
+    EXPECT_EQ(code(500, errors(R"({"error_number":2000,"error":"Invalid user"})")),
+              Errc::unavailable)
+        << "the number counts";
     EXPECT_EQ(code(500, errors(R"({"error":"Invalid job id specified"})")), Errc::not_found);
     EXPECT_EQ(code(500, errors(R"({"error":"Access/permission denied"})")), Errc::denied);
     EXPECT_EQ(code(500, errors(R"({"error":"Protocol authentication error"})")), Errc::denied);

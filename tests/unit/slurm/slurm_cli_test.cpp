@@ -66,8 +66,7 @@ TEST_F(SlurmPrograms, ACancelNamesTheJobBesideItsNumber) {
 TEST_F(SlurmPrograms, AJobThatIsOverAlreadyIsCancelledWell) {
     write("scancel",
           "echo 'scancel: error: Kill job error on job id 17: Job/step already completing or "
-          "completed "
-          "already completed' >&2; exit 1\n");
+          "completed' >&2; exit 1\n");
     EXPECT_TRUE(run(cli().cancel(17, "a")));
     write("scancel", "echo 'scancel: error: Unable to contact slurm controller' >&2; exit 1\n");
     EXPECT_FALSE(run(cli().cancel(17, "a")));

@@ -378,9 +378,14 @@ TEST_F(SlurmRestTest, CancelsOnlyTheJobOfThatName) {
     EXPECT_TRUE(cancel(none, good));
     EXPECT_THAT(asked(), ElementsAre(get));
     EXPECT_TRUE(cancel(one_job("a-1", "demo", "RUNNING"), none));
+    EXPECT_TRUE(
+        cancel(one_job("a-1", "demo", "RUNNING"),
+               http(500, R"({"errors":[{"error_number":2021,"error":"in other words"}]})")));
     EXPECT_TRUE(cancel(one_job("a-1", "demo", "RUNNING"),
                        http(500, R"({"errors":[{"error":"Job/step already completing or )"
-                                 R"(already completed"}]})")));
+                                 R"(completed"}]})")));
+    EXPECT_FALSE(cancel(one_job("a-1", "demo", "RUNNING"),
+                        http(500, R"({"errors":[{"error_number":2002,"error":"denied"}]})")));
     EXPECT_FALSE(cancel(one_job("a-1", "demo", "RUNNING"), http(500, "")));
     EXPECT_FALSE(cancel(http(500, ""), good));
 }

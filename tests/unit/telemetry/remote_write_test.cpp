@@ -1,8 +1,10 @@
 // Remote write without a receiver: the bytes, the series that end, the queue and its pauses.
+#include "daemon/telemetry/exposition/metric_text.hpp"
 #include "daemon/telemetry/remote_write/remote_message.hpp"
 #include "daemon/telemetry/remote_write/remote_queue.hpp"
 #include "daemon/telemetry/remote_write/remote_series.hpp"
 #include "daemon/telemetry/remote_write/remote_writer.hpp"
+#include "job/base/text.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>
@@ -118,7 +120,7 @@ std::vector<Read> decode(const std::string& compressed) {
 
 TEST(RemoteMessage, HasTheBytesOfTheWireFormat) {
     RemoteMessage message{{}};
-    ASSERT_TRUE(message.add("m{a=\"b\"}", 1, 300));
+    ASSERT_TRUE(message.add({"m", "a=\"b\""}, 1, 300));
     const std::string compressed = message.take();
     std::string plain;
     ASSERT_TRUE(snappy::Uncompress(compressed.data(), compressed.size(), &plain));
@@ -134,15 +136,16 @@ TEST(RemoteMessage, HasTheBytesOfTheWireFormat) {
 
 TEST(RemoteMessage, SortsTheLabelsAndUnescapesTheirValues) {
     RemoteMessage message{{{"job", "lockstep"}, {"instance", "host:1"}}};
-    ASSERT_TRUE(message.add(R"(lockstep_job_info{job_id="ls-1",name="a\"b\\c\nd,}={"})", 0.5, 7));
-    ASSERT_TRUE(message.add("lockstep_jobs_submitted_total", 3, 1'700'000'000'123));
+    ASSERT_TRUE(message.add({"lockstep_job_info", R"(job_id="ls-1",name="a\"b\\c\nd,}={",z="\\")"},
+                            0.5, 7));
+    ASSERT_TRUE(message.add({"lockstep_jobs_submitted_total", ""}, 3, 1'700'000'000'123));
     EXPECT_EQ(message.samples(), 2U);
     const auto read = decode(message.take());
     ASSERT_EQ(read.size(), 2U);
     EXPECT_THAT(read[0].labels,
                 ElementsAre(Pair("__name__", "lockstep_job_info"), Pair("instance", "host:1"),
                             Pair("job", "lockstep"), Pair("job_id", "ls-1"),
-                            Pair("name", "a\"b\\c\nd,}={")));
+                            Pair("name", "a\"b\\c\nd,}={"), Pair("z", "\\")));
     EXPECT_EQ(std::bit_cast<double>(read[0].value), 0.5);
     EXPECT_EQ(read[1].time, 1'700'000'000'123);
     EXPECT_EQ(message.samples(), 0U) << "taken";
@@ -151,10 +154,10 @@ TEST(RemoteMessage, SortsTheLabelsAndUnescapesTheirValues) {
 
 TEST(RemoteMessage, TellsTheMarkerFromEveryOtherNaN) {
     RemoteMessage message{{}};
-    ASSERT_TRUE(message.add("a", stale_marker(), 1));
-    ASSERT_TRUE(message.add("a", std::numeric_limits<double>::quiet_NaN(), 1));
-    ASSERT_TRUE(message.add("a", -std::numeric_limits<double>::quiet_NaN(), 1));
-    ASSERT_TRUE(message.add("a", -std::numeric_limits<double>::infinity(), 1));
+    ASSERT_TRUE(message.add({"a", ""}, stale_marker(), 1));
+    ASSERT_TRUE(message.add({"a", ""}, std::numeric_limits<double>::quiet_NaN(), 1));
+    ASSERT_TRUE(message.add({"a", ""}, -std::numeric_limits<double>::quiet_NaN(), 1));
+    ASSERT_TRUE(message.add({"a", ""}, -std::numeric_limits<double>::infinity(), 1));
     const auto read = decode(message.take());
     EXPECT_EQ(read[0].value, 0x7ff0000000000002U);
     EXPECT_EQ(read[1].value, 0x7ff8000000000001U);
@@ -164,19 +167,30 @@ TEST(RemoteMessage, TellsTheMarkerFromEveryOtherNaN) {
 
 TEST(RemoteMessage, RefusesWhatIsNoSeries) {
     RemoteMessage message{{}};
-    for (const char* bad :
-         {"", "{a=\"b\"}", "m{a=\"b\"", "m{a=b}", "m{=\"b\"}", "m{a=\"b\"}x", "m{", "m{a=\"b\\"}) {
-        EXPECT_FALSE(message.add(bad, 1, 1)) << bad;
+    EXPECT_FALSE(message.add({"", "a=\"b\""}, 1, 1));
+    for (const char* bad : {"a=\"b", "a=b", "=\"b\"", "a=\"b\"x", "a", "a=\"b\\", "a=\"\\n"}) {
+        EXPECT_FALSE(message.add({"m", bad}, 1, 1)) << bad;
     }
     EXPECT_EQ(message.samples(), 0U);
 }
 
 class SeriesRead : public testing::Test {
   protected:
-    std::vector<std::pair<std::string, double>> read(std::string text) {
+    struct One {
+        std::string name;
+        std::string labels;
+        double value;
+    };
+    std::vector<std::pair<std::string, double>> read(const std::vector<One>& collected) {
+        MetricSamples samples;
+        for (const One& one : collected) {
+            samples.add(one.name, "", one.labels, one.value);
+        }
         std::vector<std::pair<std::string, double>> out;
-        series_.read(std::move(text), [&out](std::string_view series, double value) {
-            out.emplace_back(series, std::bit_cast<std::uint64_t>(value) == kStaleNaN ? -1 : value);
+        series_.read(std::move(samples), [&out](const MetricSeries& series, double value) {
+            const bool stale = std::bit_cast<std::uint64_t>(value) == kStaleNaN;
+            out.emplace_back(std::string{series.name} + std::string{series.labels},
+                             stale ? -1 : value);
         });
         return out;
     }
@@ -184,24 +198,67 @@ class SeriesRead : public testing::Test {
 };
 
 TEST_F(SeriesRead, ASeriesThatIsGoneEndsOnceWithAMarker) {
-    EXPECT_THAT(read("# HELP a x\n# TYPE a gauge\na{r=\"0\"} 1\na{r=\"1 2\"} 2.5\nb 3\n"),
-                ElementsAre(Pair("a{r=\"0\"}", 1), Pair("a{r=\"1 2\"}", 2.5), Pair("b", 3)));
-    EXPECT_THAT(read("b 4\n"), testing::UnorderedElementsAre(Pair("b", 4), Pair("a{r=\"0\"}", -1),
-                                                             Pair("a{r=\"1 2\"}", -1)));
-    EXPECT_THAT(read("b 4\n"), ElementsAre(Pair("b", 4)));
-    EXPECT_THAT(read(""), ElementsAre(Pair("b", -1)));
-    EXPECT_THAT(read(""), IsEmpty());
-    EXPECT_THAT(read("b 5"), ElementsAre(Pair("b", 5)));
+    EXPECT_THAT(read({{"a", "r=\"0\"", 1}, {"a", "r=\"1 2\"", 2.5}, {"b", "", 3}}),
+                ElementsAre(Pair("ar=\"0\"", 1), Pair("ar=\"1 2\"", 2.5), Pair("b", 3)));
+    EXPECT_THAT(
+        read({{"b", "", 4}}),
+        testing::UnorderedElementsAre(Pair("b", 4), Pair("ar=\"0\"", -1), Pair("ar=\"1 2\"", -1)));
+    EXPECT_THAT(read({{"b", "", 4}}), ElementsAre(Pair("b", 4)));
+    EXPECT_THAT(read({}), ElementsAre(Pair("b", -1)));
+    EXPECT_THAT(read({}), IsEmpty());
+    EXPECT_THAT(read({{"b", "", 5}}), ElementsAre(Pair("b", 5)));
 }
 
-TEST_F(SeriesRead, EveryValueOfTheFormatIsRead) {
-    const auto got = read("a +Inf\nb -Inf\nc NaN\nd 1e-07\ne -2\n");
-    ASSERT_EQ(got.size(), 5U);
-    EXPECT_EQ(got[0].second, std::numeric_limits<double>::infinity());
-    EXPECT_EQ(got[1].second, -std::numeric_limits<double>::infinity());
-    EXPECT_TRUE(std::isnan(got[2].second));
-    EXPECT_EQ(got[3].second, 1e-07);
-    EXPECT_EQ(got[4].second, -2);
+TEST_F(SeriesRead, OneThatTakesAnothersPlaceEndsIt) {
+    read({{"a", "r=\"0\"", 1}, {"a", "r=\"1\"", 1}});
+    EXPECT_THAT(read({{"a", "r=\"1\"", 1}, {"a", "r=\"2\"", 1}}),
+                ElementsAre(Pair("ar=\"1\"", 1), Pair("ar=\"2\"", 1), Pair("ar=\"0\"", -1)));
+    EXPECT_THAT(read({{"a", "r=\"2\"", 1}, {"a", "r=\"1\"", 1}}),
+                ElementsAre(Pair("ar=\"2\"", 1), Pair("ar=\"1\"", 1)))
+        << "in another order, all of them";
+    // The same bytes, cut elsewhere.
+    read({{"ab", "c", 1}});
+    EXPECT_THAT(read({{"a", "bc", 1}}), ElementsAre(Pair("abc", 1), Pair("abc", -1)));
+}
+
+// The same calls make a text or samples.
+TEST(MetricSamples, AreWhatTheTextSays) {
+    const auto write = [](MetricText& text) {
+        std::string labels;
+        add_label(labels, "name", "a\"b\\c\nd");
+        text.family("steps", MetricType::counter, "Steps.");
+        text.sample(labels, std::uint64_t{12'345'678'901});
+        text.sample("", 0.1);
+        text.family("job", MetricType::info, "About it.");
+        text.sample(labels, 1.0);
+        text.family("no", MetricType::gauge, "Nothing.");
+        text.family("loss", MetricType::gauge, "Loss.");
+        text.sample("a=\"1\"", -std::numeric_limits<double>::infinity());
+        text.sample("_bucket", "le=\"1\"", 1e-7);
+        text.end();
+    };
+    MetricSamples samples;
+    MetricText collected{samples};
+    write(collected);
+    std::string lines;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        const auto [name, labels] = samples.series(i);
+        std::string value;
+        MetricText one{TextFormat::prometheus, value};
+        one.family("v", MetricType::gauge, "");
+        one.sample("", samples.value(i));
+        lines += std::string{name} + (labels.empty() ? "" : "{" + std::string{labels} + "}") +
+                 value.substr(value.rfind(' '));
+    }
+    std::string expected;
+    MetricText text{TextFormat::prometheus, expected};
+    write(text);
+    std::string samples_of_text;
+    for (const std::string& line : split(expected, '\n')) {
+        samples_of_text += line.empty() || line.front() == '#' ? "" : line + "\n";
+    }
+    EXPECT_EQ(lines, samples_of_text);
+    EXPECT_EQ(samples.size(), 5U);
 }
 
 TEST(RemoteQueue, KeepsTheNewestThatFitAndCountsTheRest) {
