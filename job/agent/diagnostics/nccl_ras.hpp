@@ -1,6 +1,7 @@
 // What NCCL's RAS subsystem (2.24 and later, on unless switched off) says of the job it is part of.
-// The protocol is that of NCCL's src/ras/client.cc: lines over TCP; CLIENT PROTOCOL n, TIMEOUT s
-// and VERBOSE STATUS, whose answer is text up to the end of the stream. Agent thread only.
+// The protocol is that of NCCL's src/ras/client_support.cc (rasClientEventLoop): lines over TCP;
+// CLIENT PROTOCOL n, TIMEOUT s, SET FORMAT json (2.28.7 and later) and STATUS or VERBOSE STATUS,
+// whose answer is text up to the end of the stream. Agent thread only.
 #pragma once
 
 #include "job/agent/ranks/process_look.hpp"
@@ -8,6 +9,7 @@
 #include "job/base/result.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,5 +31,17 @@ std::optional<RasAddress> ras_address(const std::vector<ProcessLook>& tree);
 Task<Result<std::string>> ask_ras(RasAddress address,
                                   std::chrono::steady_clock::time_point deadline,
                                   std::shared_ptr<tcp::socket>& socket);
+
+// The same in JSON (ras_status.hpp), at most limits::kRasAnswerBytes of it, and why there is none.
+enum class RasSilence : std::uint8_t {
+    nobody,   // nothing listens there: no communicator is there yet, or no process any more
+    silent,   // it does not answer, or not in time
+    foreign,  // it is not NCCL
+    no_json,  // NCCL before 2.28.7
+    endless,  // more than that
+};
+Task<tl::expected<std::string, RasSilence>> ask_ras_status(
+    RasAddress address, std::chrono::steady_clock::time_point deadline,
+    std::shared_ptr<tcp::socket>& socket);
 
 }  // namespace lockstep
