@@ -128,6 +128,30 @@ class Deadline {
     std::shared_ptr<tcp::socket>& given_;
 };
 
+Task<Result<std::string>> converse_on_diagnostics(tcp::socket& socket) {
+    std::string line = "CLIENT PROTOCOL 2\n";
+    const auto good = co_await say(socket, line, "SERVER PROTOCOL ");
+    if (!good) {
+        co_return fail(good.error());
+    }
+    line = "DIAGNOSTICS\n";
+    const auto first = co_await answer_to(socket, line);
+    if (!first) {
+        co_return fail(first.error());
+    }
+    if (first->starts_with("ERROR: Unknown command")) {
+        co_return std::string{};
+    }
+    if (first->starts_with("BUSY") || first->starts_with("ERROR")) {
+        co_return fail(Errc::unavailable, printable(trim(*first)));
+    }
+    auto rest = co_await read_all(socket);
+    if (!rest) {
+        co_return fail(rest.error());
+    }
+    co_return *first + *rest;
+}
+
 // All up to the end of the stream.
 Task<tl::expected<std::string, RasSilence>> read_status(tcp::socket& socket) {
     std::string out;
@@ -222,6 +246,34 @@ Task<Result<std::string>> ask_ras(RasAddress address,
         co_return fail(silent(address, text.error().message));
     }
     co_return std::move(*text);
+}
+
+Task<Result<std::string>> ask_ras_diagnostics(RasAddress address,
+                                              std::chrono::steady_clock::time_point deadline,
+                                              std::shared_ptr<tcp::socket>& socket) {
+    Endpoint endpoint;
+    endpoint.host = address.host;
+    endpoint.port = std::to_string(address.port);
+    auto connected = co_await connect_tcp(endpoint, deadline);
+    if (!connected) {
+        co_return fail(connected.error());
+    }
+    const auto open = std::make_shared<tcp::socket>(std::move(*connected));
+    const Deadline bounded{open, deadline, socket};
+    co_return co_await converse_on_diagnostics(*open);
+}
+
+std::vector<std::string> diagnostics_found(std::string_view text) {
+    constexpr std::string_view kBegins = " NCCL DIAG [INFO]";
+    std::vector<std::string> out;
+    for (const std::string& line : split(text, '\n')) {
+        const auto at = line.find(kBegins);
+        if (at != std::string::npos && out.size() < limits::kEvidenceGaps) {
+            const std::string_view found = std::string_view{line}.substr(at + kBegins.size());
+            out.push_back(printable(trim(found.substr(0, limits::kTextBytes))));
+        }
+    }
+    return out;
 }
 
 Task<tl::expected<std::string, RasSilence>> ask_ras_status(

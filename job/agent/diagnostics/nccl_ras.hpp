@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -31,6 +32,15 @@ std::optional<RasAddress> ras_address(const std::vector<ProcessLook>& tree);
 Task<Result<std::string>> ask_ras(RasAddress address,
                                   std::chrono::steady_clock::time_point deadline,
                                   std::shared_ptr<tcp::socket>& socket);
+
+// What NCCL's own diagnostics (RAS's DIAGNOSTICS, 2.31 and later) say of the job's GPUs, drivers,
+// links and NCCL's variables: each process reads them and moves no data; 12 ms of 8 ranks in NCCL's
+// guide. "": this NCCL has none. unavailable as above, or another one is under way.
+Task<Result<std::string>> ask_ras_diagnostics(RasAddress address,
+                                              std::chrono::steady_clock::time_point deadline,
+                                              std::shared_ptr<tcp::socket>& socket);
+// What they found worth a look ([INFO]), without host and process: at most limits::kEvidenceGaps.
+std::vector<std::string> diagnostics_found(std::string_view text);
 
 // The same in JSON (ras_status.hpp), at most limits::kRasAnswerBytes of it, and why there is none.
 enum class RasSilence : std::uint8_t {
