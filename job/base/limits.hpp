@@ -345,6 +345,17 @@ inline constexpr auto kEvidencePatience = std::chrono::seconds{12};
 inline constexpr auto kEvidenceTime = std::chrono::seconds{9};
 inline constexpr auto kEvidenceTool = std::chrono::seconds{8};  // one debugger, NCCL's answer
 inline constexpr auto kFlightDump = std::chrono::seconds{3};    // torch looks once a second
+// NCCL's RAS is asked so often how far each rank is. An answer of 1 MiB takes NCCL's thread and the
+// agent some 20 ms each, so after one that size it is asked so much later: < 0.5 % of a core.
+inline constexpr auto kRasPoll = std::chrono::seconds{2};
+inline constexpr auto kRasPollPerMib = std::chrono::seconds{4};
+// One answer; 5,000 ranks, 600 bytes each, counted once per communicator that they are in.
+inline constexpr std::size_t kRasAnswerBytes = 4U << 20U;
+// Of one question and its answer: NCCL itself waits 5 s for a process that does not answer.
+inline constexpr auto kRasPatience = std::chrono::seconds{8};
+// A rank that the others wait for in NCCL is told of after so long, with two looks to spare for the
+// promised 10 s, if its job has not shown that its ranks wait as long and go on.
+inline constexpr auto kDesyncLeast = std::chrono::seconds{4};
 // Debuggers of a node at a time. Each reads the symbols of all of torch first: four at once on two
 // cores take longer than each may.
 inline constexpr std::size_t kEvidenceDebuggers = 1;

@@ -19,11 +19,12 @@ enum class AnomalyKind : std::uint8_t {
     data_starved,     // the ranks wait for data
     rank_silent,      // a rank says nothing while others do
     hang,             // no rank makes a step any more
+    desync,           // a rank has not launched an operation of NCCL in which others wait for it
 };
-inline constexpr std::size_t kAnomalyKinds = 9;
+inline constexpr std::size_t kAnomalyKinds = 10;
 inline constexpr std::array<std::string_view, kAnomalyKinds> kAnomalyNames{
     "straggler",  "slow_node",    "nonfinite",   "loss_spike", "grad_norm_spike",
-    "divergence", "data_starved", "rank_silent", "hang"};
+    "divergence", "data_starved", "rank_silent", "hang",       "desync"};
 
 constexpr std::string_view to_string(AnomalyKind kind) {
     return kAnomalyNames[static_cast<std::size_t>(kind)];

@@ -205,7 +205,8 @@ struct AnomalySeen {
     std::string anomaly;     // a word of AnomalyKind (anomaly.hpp)
     std::int64_t step = -1;
     std::string message;
-    // Of a hang: since when; and that it is over, the ranks make steps again, which is told, too.
+    // Of a hang and of desync: since when; and that it is over, the ranks make steps again or the
+    // rank has gone on, which is told, too.
     UnixMillis since = 0;
     bool over = false;
 };

@@ -29,6 +29,18 @@ void note_failure(Generation& generation, Cause cause, UnixMillis at, FailureKin
     }
 }
 
+// A rank ends because the others wait for one in vain: that one is to blame, not who gave up first.
+// What happened, and so what may follow, is the same.
+Cause of_desync(const event::AnomalySeen& desync, const Cause& echo) {
+    Cause out;
+    out.kind = echo.kind;
+    out.rank = desync.rank;
+    out.node = desync.node;
+    out.message = desync.message + ". Then " + echo.message;
+    out.log_tail = echo.log_tail;
+    return out;
+}
+
 // What each rank did is of use only until the next generation: of 100,000 ranks it is much, and the
 // job is copied with every input. The events keep it.
 void forget_ranks(Generation& generation) {
@@ -250,8 +262,14 @@ struct Applier {
         if (e.exit_code != 0) {
             current->failed[e.rank] = e;
             if (!e.stopped) {
-                note_failure(*current, cause_of(e), e.failed_at != 0 ? e.failed_at : e.at,
-                             parse_failure_kind(e.failure).value_or(FailureKind::own), event.time);
+                const auto kind = parse_failure_kind(e.failure).value_or(FailureKind::own);
+                Cause cause = cause_of(e);
+                if (kind == FailureKind::echo && current->desync &&
+                    current->desync->rank != e.rank) {
+                    cause = of_desync(*current->desync, cause);
+                }
+                note_failure(*current, std::move(cause), e.failed_at != 0 ? e.failed_at : e.at,
+                             kind, event.time);
             }
         }
         return {};
@@ -306,6 +324,9 @@ struct Applier {
         }
         if (*kind == AnomalyKind::hang) {
             current->hang = e.over ? std::nullopt : std::optional{e};
+        }
+        if (*kind == AnomalyKind::desync) {
+            current->desync = e.over ? std::nullopt : std::optional{e};
         }
         if (e.over) {
             return {};

@@ -55,6 +55,8 @@ struct Generation {
     std::int32_t exited_count = 0;    // of exited
     // It hangs, as far as anybody knows: the event that says so, until the one that it is over.
     std::optional<event::AnomalySeen> hang;
+    // The same of a rank that others wait for in NCCL.
+    std::optional<event::AnomalySeen> desync;
     Cause cause;
 
     bool open() const { return finished_at == 0; }

@@ -35,6 +35,26 @@ Json spans_json(const JobTime& time) {
     return out;
 }
 
+// What is wrong with the live generation for as long as it is.
+void put_lasting(Json& out, const char* key, const std::optional<event::AnomalySeen>& seen) {
+    if (!seen) {
+        return;
+    }
+    Json one = Json::object();
+    put_time(one, "since", seen->since);
+    one["message"] = seen->message;
+    if (seen->rank >= 0) {
+        one["rank"] = seen->rank;
+    }
+    if (!seen->node.empty()) {
+        one["node"] = seen->node;
+    }
+    if (seen->step >= 0) {
+        one["step"] = seen->step;
+    }
+    out[key] = std::move(one);
+}
+
 // `time`: nullptr = not known.
 Json generation_json(const Job& job, const Generation& generation, const GenerationTime* time) {
     Json out = Json::object();
@@ -205,22 +225,9 @@ Json job_json(const Job& job, const LiveView& live) {
     if (live.expected_start != 0) {
         out["expected_start"] = to_rfc3339(live.expected_start);
     }
-    if (const Generation* generation = job.live_generation();
-        generation != nullptr && generation->hang) {
-        const event::AnomalySeen& hang = *generation->hang;
-        Json one = Json::object();
-        put_time(one, "since", hang.since);
-        one["message"] = hang.message;
-        if (hang.rank >= 0) {
-            one["rank"] = hang.rank;
-        }
-        if (!hang.node.empty()) {
-            one["node"] = hang.node;
-        }
-        if (hang.step >= 0) {
-            one["step"] = hang.step;
-        }
-        out["hang"] = std::move(one);
+    if (const Generation* generation = job.live_generation()) {
+        put_lasting(out, "hang", generation->hang);
+        put_lasting(out, "desync", generation->desync);
     }
     put_cause(out, job.cause);
     if (!job.warnings.empty()) {

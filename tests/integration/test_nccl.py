@@ -7,6 +7,7 @@ On one GPU all ranks share it (NCCL_MULTI_RANK_GPU_ENABLE, NCCL 2.30). LOCKSTEP_
 
 import ctypes
 import os
+import signal
 
 import harness
 
@@ -75,6 +76,73 @@ class WithTheDouble(Case):
         done = self.daemon.wait_state(job_id, harness.FINAL, 120)
         self.assertEqual(done["state"], "failed", done)
         self.assertIn("cannot load /no/such/libnccl.so.2", self.daemon.rank_log(job_id, done["cause"]["rank"]))
+
+
+class RasOfTheDouble(Case):
+    """What the agent makes of NCCL's RAS: the double's words are those of NCCL's sources (tests/support/ras_words.hpp)."""
+
+    def submit(self, *arguments, **fields):
+        environment = {"NCCL_RAS_ADDR": f"127.0.0.1:{harness.quiet_port()}"}
+        return super().submit("--nccl", DOUBLE, "--cuda", DOUBLE, *arguments, environment=environment, **fields)
+
+    def desyncs(self, job_id):
+        return [event["data"] for event in self.daemon.events(job_id)
+                if event["kind"] == "anomaly" and event["data"]["anomaly"] == "desync"]
+
+    def test_the_rank_that_skips_an_operation_is_named_within_ten_seconds(self):
+        job_id = self.submit("--skip", "2")
+        job = self.daemon.wait_for(job_id, lambda job: "desync" in job, 60, "somebody is named")
+        age = self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"][2]["report_age_seconds"]
+        self.assertLess(age, 10, "seconds since its last step")
+        self.assertEqual(job["desync"]["rank"], 2, job)
+        self.assertRegex(job["desync"]["message"], "rank 2 has not launched AllReduce [0-9]+ of NCCL's communicator "
+                         "0x[0-9a-f]+, where 3 ranks wait for it")
+        self.assertIn("has not launched AllReduce", self.daemon.cli("show", job_id).stdout)
+        self.assertEqual(job["anomalies"], {"desync": 1})
+
+        def measured():
+            ranks = self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"]
+            # The others have launched more than the one that they wait in.
+            return [rank.get("nccl_lag", -1) > 0 for rank in ranks] == [False, False, True, False]
+        harness.wait_until(measured, 30, "the lag of each rank")
+        metrics = self.daemon.text("/metrics")
+        self.assertRegex(metrics, rf'lockstep_rank_nccl_lag{{job_id="{job_id}"[^}}]*rank="2"[^}}]*}} [1-9]')
+        self.assertRegex(metrics, rf'lockstep_rank_nccl_collectives_total{{job_id="{job_id}"[^}}]*rank="0"[^}}]*}} [1-9]')
+        self.assertEqual(len(self.desyncs(job_id)), 1, "told once")
+
+    def test_it_is_the_cause_of_the_hang_that_follows(self):
+        job_id = self.submit("--skip", "2", watch={"hang_seconds": 12}, recovery={"max_restarts": 0, "on": ["hang"]})
+        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        self.assertEqual((done["cause"]["class"], done["cause"]["rank"]), ("hang", 2), done)
+        self.assertIn("rank 2 has not launched AllReduce", done["cause"]["message"])
+
+    def test_a_stopped_process_is_named_and_then_goes_on(self):
+        job_id = self.submit("--steps", "1000000")
+        ranks = self.daemon.wait_for(job_id, lambda job: job.get("step", 0) > 100, 60, "it trains") and \
+            self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"]
+        # Two looks at least have to know how far it was.
+        harness.wait_until(lambda: "nccl_lag" in self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"][1], 30, "RAS answers")
+        os.kill(ranks[1]["pid"], signal.SIGSTOP)
+        try:
+            job = self.daemon.wait_for(job_id, lambda job: "desync" in job, 60, "somebody is named")
+        finally:
+            os.kill(ranks[1]["pid"], signal.SIGCONT)
+        self.assertEqual(job["desync"]["rank"], 1, job)
+        self.assertIn("rank 1 does not answer NCCL's RAS, and 3 ranks wait for it", job["desync"]["message"])
+        self.daemon.wait_for(job_id, lambda job: "desync" not in job, 60, "it has gone on")
+        self.assertEqual([one.get("over", False) for one in self.desyncs(job_id)], [False, True])
+
+    def test_nobody_is_named_while_all_go_on(self):
+        job_id = self.submit("--steps", "1000000")
+        # Counts are told every ten seconds: three looks and more lie between two of them.
+        harness.wait_until(lambda: len(self.daemon.series(job_id, "nccl_collectives", x="time").get(0, ())) > 2, 60,
+                           "RAS was asked ten times")
+        self.assertEqual(self.desyncs(job_id), [])
+
+    def test_an_older_nccl_is_said_to_be_so_once(self):
+        job_id = self.submit("--skip", "2", "--double", "ras-json=0")
+        self.daemon.wait_for(job_id, lambda job: sum("from 2.28.7 on it does" in text for text in job.get("warnings", ())) == 1,
+                             60, "it is told")
 
 
 def real_nccl():

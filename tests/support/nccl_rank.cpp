@@ -1,7 +1,9 @@
 // A rank that joins the others by NCCL through its agent, does every operation once, then STEPS
 // all-reduces, compares all results and reports each step. The libraries are the real ones unless
 // others are named (the double of tests/support/nccl_double).
-//   nccl_rank [--nccl PATH] [--cuda PATH] [--steps N] [--floats N] [--die RANK STEP]
+//   nccl_rank [--nccl PATH] [--cuda PATH] [--steps N] [--floats N] [--die RANK STEP] [--double
+//   WORDS]
+// --double: what goes wrong in the double (LOCKSTEP_NCCL_DOUBLE, which no job may set).
 // --die: rank RANK ends itself with SIGKILL before step STEP of the first generation; step 0: as
 // soon as it has the ids, while the others initialise.
 #include "job/base/text.hpp"
@@ -14,6 +16,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <string_view>
@@ -115,20 +118,28 @@ int stay_away(Communicator& all) {
     return 1;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    std::map<std::string, std::string> flags{{"--nccl", kNcclLibrary}, {"--cuda", kCudaDriver},
-                                             {"--steps", "10"},        {"--floats", "1024"},
-                                             {"--die", "-1"},          {"--at", "0"},
-                                             {"--skip", "-1"},         {"--silence", "600000"}};
+std::map<std::string, std::string> read_flags(int argc, char** argv) {
+    std::map<std::string, std::string> flags{
+        {"--nccl", kNcclLibrary}, {"--cuda", kCudaDriver}, {"--steps", "10"},
+        {"--floats", "1024"},     {"--die", "-1"},         {"--at", "0"},
+        {"--skip", "-1"},         {"--silence", "600000"}, {"--double", ""}};
     for (int i = 1; i + 1 < argc; i += 2) {
         flags[argv[i]] = argv[i + 1];
         if (std::string{argv[i]} == "--die" && i + 2 < argc) {
             flags["--at"] = argv[++i + 1];
         }
     }
+    if (!flags["--double"].empty()) {
+        ::setenv("LOCKSTEP_NCCL_DOUBLE", flags["--double"].c_str(), 1);
+    }
+    return flags;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    auto flags = read_flags(argc, argv);
     const auto number = [&](const char* flag) { return to_int(flags[flag]).value_or(0); };
     const auto context = read_rank_context();
     if (!context || !context->managed()) {

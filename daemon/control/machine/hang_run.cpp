@@ -35,6 +35,11 @@ void add_evidence(Draft& draft, const AttemptRun& run) {
             one->behind = true;
         }
     }
+    if (const auto& desync = draft.before().live_generation()->desync) {
+        if (RankFinding* one = at(desync->rank)) {
+            one->behind = true;
+        }
+    }
     for (const wire::RankState& state : run.generation.evidence->ranks) {
         if (RankFinding* one = at(state.rank)) {
             one->process = state;

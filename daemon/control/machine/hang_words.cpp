@@ -62,8 +62,9 @@ event::AnomalySeen hang_warning(const Job& job, const EvidenceRun& evidence,
     return out;
 }
 
-// Who is to blame, in words: one whose process does not run; the rank that is not where the others
-// wait, by their Python stacks; the first that is behind.
+// Who is to blame, in words: one whose process does not run; the one that the others wait for in
+// NCCL; the rank that is not where the others wait, by their Python stacks; the first that is
+// behind.
 event::FaultSeen hang_fault(const Job& job, const EvidenceRun& evidence,
                             const telemetry::JobSeries* series, UnixMillis wall) {
     const HangWatch::Verdict& verdict = evidence.verdict;
@@ -89,8 +90,12 @@ event::FaultSeen hang_fault(const Job& job, const EvidenceRun& evidence,
     fault.message = std::string{verdict.starting ? kStartReason : kHangReason} + " for " +
                     std::to_string(verdict.silence.count()) + " s";
     fault.rank = first_with(is_stopped);
-    const bool by_stack = fault.rank < 0 && !stacks.culprits.empty();
-    if (by_stack) {
+    const auto& desync = job.live_generation()->desync;
+    const bool by_nccl = fault.rank < 0 && desync.has_value();
+    const bool by_stack = fault.rank < 0 && !by_nccl && !stacks.culprits.empty();
+    if (by_nccl) {
+        fault.rank = desync->rank;
+    } else if (by_stack) {
         fault.rank = stacks.culprits.front();
     } else if (fault.rank < 0 && !verdict.behind.empty()) {
         fault.rank = verdict.behind.front();
@@ -113,6 +118,9 @@ event::FaultSeen hang_fault(const Job& job, const EvidenceRun& evidence,
     }
     if (const NodeClaim* claim = job.claim_of_node(fault.rank / job.spec.ranks_per_node())) {
         fault.node = claim->node;
+    }
+    if (by_nccl) {
+        fault.message += "; " + desync->message;
     }
     if (by_stack) {
         fault.message +=

@@ -1,4 +1,5 @@
 // What agents say to their job, and what the job answers.
+#include "daemon/control/machine/desync.hpp"
 #include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/preflight_run.hpp"
@@ -77,6 +78,8 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
         pair_tested(draft, link, *m15);
     } else if (const auto* m18 = std::get_if<wire::Warned>(&input.message)) {
         warned(draft, link, *m18);
+    } else if (const auto* m19 = std::get_if<wire::Desync>(&input.message)) {
+        desync_seen(draft, run_, *m19);
     } else if (const auto* m16 = std::get_if<wire::CanSave>(&input.message)) {
         can_save(draft, link, *m16);
     } else if (const auto* m17 = std::get_if<wire::SaveAsked>(&input.message)) {

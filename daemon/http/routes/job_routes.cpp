@@ -207,7 +207,7 @@ void read_label(QueryReader& in, JobQuery& query) {
 }
 
 // The members of a Job (openapi_schemas.cpp).
-constexpr std::array<std::string_view, 27> kJobFields{"id",
+constexpr std::array<std::string_view, 28> kJobFields{"id",
                                                       "name",
                                                       "user",
                                                       "framework",
@@ -233,6 +233,7 @@ constexpr std::array<std::string_view, 27> kJobFields{"id",
                                                       "pending_reason",
                                                       "expected_start",
                                                       "hang",
+                                                      "desync",
                                                       "cancel_requested_at"};
 
 void read_fields(QueryReader& in, JobQuery& query) {

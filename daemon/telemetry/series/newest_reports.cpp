@@ -50,7 +50,7 @@ void NewestReports::take(std::size_t rank, const RankSeries& series) {
     last_received_[rank] = series.last_received();
     nonfinite_[rank] = series.nonfinite();
     any_nonfinite_ = any_nonfinite_ || series.nonfinite() > 0;
-    ever_[rank] = 1;
+    ever_[rank] = series.empty() ? 0 : 1;
 }
 
 std::size_t NewestReports::bytes() const {

@@ -27,6 +27,8 @@ enum class CoreMetric : std::uint8_t {
     checkpoint_seconds,
     total_steps,
     epoch,
+    nccl_collectives,
+    nccl_lag,
 };
 constexpr std::size_t index(CoreMetric metric) {
     return static_cast<std::size_t>(metric);
@@ -51,6 +53,9 @@ struct RankMetric {
     Shown shown = Shown::nowhere;
     Aggregate aggregate = Aggregate::latest;
     bool mean = false;  // EWMA20 is kept
+    // The agent sees it, the rank does not say it: that it comes shows nobody that the rank is
+    // heard.
+    bool seen = false;
     Answered answered = Answered::no;
     std::string_view description{};  // of the answer, with the unit
     double example = 0;              // of the answer
@@ -135,6 +140,27 @@ inline constexpr std::array kRankMetrics{
     // How many the run will have: the job's, shown with the job. Only the latest is kept.
     RankMetric{.metric = CoreMetric::total_steps, .name = "total_steps"},
     RankMetric{.metric = CoreMetric::epoch, .name = "epoch"},
+    // Of all communicators together, as NCCL's RAS counts them (job/agent/nccl): launched since the
+    // row before.
+    RankMetric{.metric = CoreMetric::nccl_collectives,
+               .name = "nccl_collectives",
+               .family = "lockstep_rank_nccl_collectives",
+               .help = "Collective operations of NCCL launched, by NCCL's RAS.",
+               .shown = Shown::of_few,
+               .aggregate = Aggregate::total,
+               .seen = true},
+    RankMetric{.metric = CoreMetric::nccl_lag,
+               .name = "nccl_lag",
+               .family = "lockstep_rank_nccl_lag",
+               .help = "Collective operations behind the foremost rank of a communicator that "
+                       "stands still.",
+               .shown = Shown::of_few,
+               .seen = true,
+               .answered = Answered::positive,
+               .description = "Collective operations of NCCL that it has not launched and the "
+                              "foremost rank of a communicator has, while all of that one stand "
+                              "still; the most of its communicators. 0: none.",
+               .example = 1},
 };
 inline constexpr std::size_t kCoreMetrics = kRankMetrics.size();
 

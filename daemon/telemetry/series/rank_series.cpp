@@ -20,6 +20,20 @@ double higher(double a, double b) {
     }
     return is_absent(b) ? a : std::max(a, b);
 }
+// Whether the rank itself has said nothing of it: its agent has seen it.
+bool is_only_seen(std::int64_t given_step, const std::vector<double>& values) {
+    bool seen = false;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (is_absent(values[i])) {
+            continue;
+        }
+        if (i >= kCoreMetrics || !kRankMetrics[i].seen) {
+            return false;
+        }
+        seen = true;
+    }
+    return seen && given_step < 0;
+}
 double finite_or_absent(double value) {
     return std::isfinite(value) ? value : kAbsent;
 }
@@ -114,6 +128,7 @@ std::optional<double> RankSeries::mean(CoreMetric metric) const {
 
 bool RankSeries::add(std::int64_t step, double time, double received,
                      const std::vector<double>& values, std::size_t capacity) {
+    const bool said = !is_only_seen(step, values);
     const bool replaces = step >= 0 && cut_pending_;
     if (replaces) {
         cut(step);
@@ -125,12 +140,14 @@ bool RankSeries::add(std::int64_t step, double time, double received,
         columns_.resize(values.size());
         heap_ = count_heap();
     }
-    if (reports_ > 0 && time > last_time_) {
-        interval_.add(time - last_time_);
+    if (said) {
+        if (reports_ > 0 && time > last_time_) {
+            interval_.add(time - last_time_);
+        }
+        ++reports_;
+        last_time_ = time;
+        last_received_ = received;
     }
-    ++reports_;
-    last_time_ = time;
-    last_received_ = received;
     last_step_ = step >= 0 ? step : last_step_;
     note_latest(step, time, values);
     if (!fill_newest(step, values)) {

@@ -1,7 +1,6 @@
 // size: the parts of one look, which share what it has under way
 #include "job/agent/diagnostics/evidence_taker.hpp"
 
-#include "job/agent/diagnostics/nccl_ras.hpp"
 #include "job/agent/diagnostics/python_stacks.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
@@ -29,6 +28,9 @@ constexpr auto kDumpPoll = std::chrono::milliseconds{50};
 constexpr auto kDumpRead = std::chrono::seconds{2};
 // The folders of a PATH are looked through in milliseconds, or one of them hangs.
 constexpr auto kToolSearch = std::chrono::seconds{3};
+// NCCL's diagnostics take milliseconds, or a driver hangs; what came before is still to be written.
+constexpr auto kDiagnosticsTime = std::chrono::seconds{3};
+constexpr auto kWriteTime = std::chrono::seconds{1};
 constexpr const char* kSystemPath = "/usr/local/bin:/usr/bin:/bin";
 constexpr const char* kNoFiles = "the file system did not answer in time";
 
@@ -376,6 +378,7 @@ Task<void> EvidenceTaker::ras(TakingPointer taking) {
         const RasAddress where = *address;
         auto text = co_await ask_ras(where, deadline, taking->ras);
         if (text && !text->empty()) {
+            *text += co_await diagnostics(taking, where);
             write(taking, index, kRasText, std::move(*text));
         } else {
             add_gap(taking->parts[index].evidence, "ras",
@@ -383,6 +386,28 @@ Task<void> EvidenceTaker::ras(TakingPointer taking) {
         }
     }
     finished_one(*taking);
+}
+
+// What NCCL finds wrong with GPUs, drivers, links and its variables; "" = it says nothing, or not
+// in time. After its status: where a driver hangs it may be the last thing that NCCL says.
+Task<std::string> EvidenceTaker::diagnostics(TakingPointer taking, RasAddress where) {
+    const auto until = std::min(taking->deadline - kWriteTime,
+                                std::chrono::steady_clock::now() + kDiagnosticsTime);
+    if (taking->over || until <= std::chrono::steady_clock::now()) {
+        co_return std::string{};
+    }
+    const auto text = co_await ask_ras_diagnostics(where, until, taking->ras);
+    if (!text || text->empty() || taking->over) {
+        co_return std::string{};
+    }
+    std::string found;
+    for (const std::string& one : diagnostics_found(*text)) {
+        found += (found.empty() ? "NCCL's diagnostics: " : "; ") + one;
+    }
+    if (!found.empty()) {
+        found_(std::move(found));
+    }
+    co_return "\n" + *text;
 }
 
 // Torch's files lie where the job has put them, so even a look at them is the thread's.

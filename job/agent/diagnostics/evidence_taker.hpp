@@ -8,6 +8,7 @@
 #pragma once
 
 #include "job/agent/diagnostics/flight_dump.hpp"
+#include "job/agent/diagnostics/nccl_ras.hpp"
 #include "job/agent/diagnostics/stack_tools.hpp"
 #include "job/agent/ranks/process_look.hpp"
 #include "job/async/side_thread.hpp"
@@ -35,6 +36,9 @@ class EvidenceTaker {
     EvidenceTaker(TaskGroup& tasks, std::filesystem::path attempt_directory, std::string path,
                   WriteFile write = {});
     ~EvidenceTaker();
+
+    // What NCCL's diagnostics found, for the job's user.
+    void on_found(std::function<void(std::string)> found) { found_ = std::move(found); }
 
     using Done = std::function<void(wire::EvidenceSaved)>;
     // Looks at the ranks, the first ones first. `done` is called once, when all is written or
@@ -79,6 +83,7 @@ class EvidenceTaker {
     Task<void> find_tools(TakingPointer taking);
     Task<void> stacks(TakingPointer taking);
     Task<void> ras(TakingPointer taking);
+    Task<std::string> diagnostics(TakingPointer taking, RasAddress where);
     Task<void> flight(TakingPointer taking, std::size_t index);
     void write(const TakingPointer& taking, std::size_t index, std::string_view name,
                std::string text);
@@ -92,6 +97,7 @@ class EvidenceTaker {
     std::filesystem::path directory_;
     std::string path_;
     WriteFile write_;
+    std::function<void(std::string)> found_ = [](const std::string&) {};
     TakingPointer taking_;  // null: none
     SideThread proc_;
     SideThread files_;   // of the attempt's folder

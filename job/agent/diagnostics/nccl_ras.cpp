@@ -45,12 +45,17 @@ Task<Status> write_line(tcp::socket& socket, std::string_view line) {
     co_return Status{};
 }
 
-// Sends a line; the answer is one that begins with `expected`.
-Task<Status> say(tcp::socket& socket, std::string line, std::string_view expected) {
+// What follows the line; unavailable: nothing does.
+Task<Result<std::string>> answer_to(tcp::socket& socket, std::string line) {
     if (const Status sent = co_await write_line(socket, line); !sent) {
         co_return fail(sent.error());
     }
-    const auto answer = co_await read_line(socket);
+    co_return co_await read_line(socket);
+}
+
+// Sends a line; the answer is one that begins with `expected`.
+Task<Status> say(tcp::socket& socket, std::string line, std::string_view expected) {
+    const auto answer = co_await answer_to(socket, std::move(line));
     LOCKSTEP_CO_TRY(answer);
     if (answer->compare(0, expected.size(), expected) != 0) {
         co_return fail(Errc::unavailable, "it is not NCCL: " + printable(trim(*answer)));
@@ -92,6 +97,97 @@ Task<Result<std::string>> converse(tcp::socket& socket, std::int64_t seconds) {
         co_return fail(sent.error());
     }
     co_return co_await read_all(socket);
+}
+
+// Closes the socket when the time is over, and gives it to whoever may close it before.
+class Deadline {
+  public:
+    Deadline(std::shared_ptr<tcp::socket> open, std::chrono::steady_clock::time_point until,
+             std::shared_ptr<tcp::socket>& given)
+        : timer_(open->get_executor(), until), given_(given) {
+        given_ = open;
+        timer_.async_wait([open](const ErrorCode& ec) {
+            if (!ec) {
+                ErrorCode ignored;
+                open->close(ignored);
+            }
+        });
+    }
+    ~Deadline() { given_.reset(); }  // and the timer is cancelled
+    Deadline(const Deadline&) = delete;
+    Deadline& operator=(const Deadline&) = delete;
+
+  private:
+    net::steady_timer timer_;
+    std::shared_ptr<tcp::socket>& given_;
+};
+
+Task<Result<std::string>> converse_on_diagnostics(tcp::socket& socket) {
+    std::string line = "CLIENT PROTOCOL 2\n";
+    const auto good = co_await say(socket, line, "SERVER PROTOCOL ");
+    if (!good) {
+        co_return fail(good.error());
+    }
+    line = "DIAGNOSTICS\n";
+    const auto first = co_await answer_to(socket, line);
+    if (!first) {
+        co_return fail(first.error());
+    }
+    if (first->starts_with("ERROR: Unknown command")) {
+        co_return std::string{};
+    }
+    if (first->starts_with("BUSY") || first->starts_with("ERROR")) {
+        co_return fail(Errc::unavailable, printable(trim(*first)));
+    }
+    auto rest = co_await read_all(socket);
+    if (!rest) {
+        co_return fail(rest.error());
+    }
+    co_return *first + *rest;
+}
+
+// All up to the end of the stream.
+Task<tl::expected<std::string, RasSilence>> read_status(tcp::socket& socket) {
+    std::string out;
+    std::array<char, 16'384> some{};
+    while (true) {
+        ErrorCode ec;
+        const std::size_t got = co_await socket.async_read_some(net::buffer(some), into(ec));
+        out.append(some.data(), got);
+        if (ec == net::error::eof) {
+            break;
+        }
+        if (ec || out.size() > limits::kRasAnswerBytes) {
+            co_return tl::unexpected{ec ? RasSilence::silent : RasSilence::endless};
+        }
+    }
+    co_return out;
+}
+
+Task<tl::expected<std::string, RasSilence>> converse_in_json(tcp::socket& socket) {
+    std::string line = "CLIENT PROTOCOL 2\n";
+    auto answer = co_await answer_to(socket, line);
+    constexpr std::string_view kServer = "SERVER PROTOCOL ";
+    if (!answer || answer->compare(0, kServer.size(), kServer) != 0) {
+        co_return tl::unexpected{answer ? RasSilence::foreign : RasSilence::silent};
+    }
+    // How long NCCL waits for a process that does not answer.
+    line = "TIMEOUT 2\n";
+    answer = co_await answer_to(socket, line);
+    if (!answer || *answer != "OK\n") {
+        co_return tl::unexpected{answer ? RasSilence::foreign : RasSilence::silent};
+    }
+    line = "SET FORMAT json\n";
+    answer = co_await answer_to(socket, line);
+    if (!answer || *answer != "OK\n") {
+        co_return tl::unexpected{answer ? RasSilence::no_json : RasSilence::silent};
+    }
+    line = "STATUS\n";
+    const Status sent = co_await write_line(socket, line);
+    if (!sent) {
+        co_return tl::unexpected{RasSilence::silent};
+    }
+    co_return co_await read_status(socket);
 }
 
 }  // namespace
@@ -136,23 +232,57 @@ Task<Result<std::string>> ask_ras(RasAddress address,
         co_return fail(silent(address, connected.error().message));
     }
     const auto open = std::make_shared<tcp::socket>(std::move(*connected));
-    socket = open;
-    net::steady_timer timer{open->get_executor(), deadline};
-    timer.async_wait([open](const ErrorCode& ec) {
-        if (!ec) {
-            ErrorCode ignored;
-            open->close(ignored);
-        }
-    });
+    const Deadline bounded{open, deadline, socket};
     const auto left = std::chrono::duration_cast<std::chrono::seconds>(
         deadline - std::chrono::steady_clock::now());
     auto text = co_await converse(*open, std::max<std::int64_t>(1, left.count() - 1));
-    timer.cancel();
-    socket.reset();
     if (!text) {
         co_return fail(silent(address, text.error().message));
     }
     co_return std::move(*text);
+}
+
+Task<Result<std::string>> ask_ras_diagnostics(RasAddress address,
+                                              std::chrono::steady_clock::time_point deadline,
+                                              std::shared_ptr<tcp::socket>& socket) {
+    Endpoint endpoint;
+    endpoint.host = address.host;
+    endpoint.port = std::to_string(address.port);
+    auto connected = co_await connect_tcp(endpoint, deadline);
+    if (!connected) {
+        co_return fail(connected.error());
+    }
+    const auto open = std::make_shared<tcp::socket>(std::move(*connected));
+    const Deadline bounded{open, deadline, socket};
+    co_return co_await converse_on_diagnostics(*open);
+}
+
+std::vector<std::string> diagnostics_found(std::string_view text) {
+    constexpr std::string_view kBegins = " NCCL DIAG [INFO]";
+    std::vector<std::string> out;
+    for (const std::string& line : split(text, '\n')) {
+        const auto at = line.find(kBegins);
+        if (at != std::string::npos && out.size() < limits::kEvidenceGaps) {
+            const std::string_view found = std::string_view{line}.substr(at + kBegins.size());
+            out.push_back(printable(trim(found.substr(0, limits::kTextBytes))));
+        }
+    }
+    return out;
+}
+
+Task<tl::expected<std::string, RasSilence>> ask_ras_status(
+    RasAddress address, std::chrono::steady_clock::time_point deadline,
+    std::shared_ptr<tcp::socket>& socket) {
+    Endpoint endpoint;
+    endpoint.host = address.host;
+    endpoint.port = std::to_string(address.port);
+    auto connected = co_await connect_tcp(endpoint, deadline);
+    if (!connected) {
+        co_return tl::unexpected{RasSilence::nobody};
+    }
+    const auto open = std::make_shared<tcp::socket>(std::move(*connected));
+    const Deadline bounded{open, deadline, socket};
+    co_return co_await converse_in_json(*open);
 }
 
 }  // namespace lockstep

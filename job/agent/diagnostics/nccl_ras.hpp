@@ -1,6 +1,7 @@
 // What NCCL's RAS subsystem (2.24 and later, on unless switched off) says of the job it is part of.
-// The protocol is that of NCCL's src/ras/client.cc: lines over TCP; CLIENT PROTOCOL n, TIMEOUT s
-// and VERBOSE STATUS, whose answer is text up to the end of the stream. Agent thread only.
+// The protocol is that of NCCL's src/ras/client_support.cc (rasClientEventLoop): lines over TCP;
+// CLIENT PROTOCOL n, TIMEOUT s, SET FORMAT json (2.28.7 and later) and STATUS or VERBOSE STATUS,
+// whose answer is text up to the end of the stream. Agent thread only.
 #pragma once
 
 #include "job/agent/ranks/process_look.hpp"
@@ -8,9 +9,11 @@
 #include "job/base/result.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -29,5 +32,26 @@ std::optional<RasAddress> ras_address(const std::vector<ProcessLook>& tree);
 Task<Result<std::string>> ask_ras(RasAddress address,
                                   std::chrono::steady_clock::time_point deadline,
                                   std::shared_ptr<tcp::socket>& socket);
+
+// What NCCL's own diagnostics (RAS's DIAGNOSTICS, 2.31 and later) say of the job's GPUs, drivers,
+// links and NCCL's variables: each process reads them and moves no data; 12 ms of 8 ranks in NCCL's
+// guide. "": this NCCL has none. unavailable as above, or another one is under way.
+Task<Result<std::string>> ask_ras_diagnostics(RasAddress address,
+                                              std::chrono::steady_clock::time_point deadline,
+                                              std::shared_ptr<tcp::socket>& socket);
+// What they found worth a look ([INFO]), without host and process: at most limits::kEvidenceGaps.
+std::vector<std::string> diagnostics_found(std::string_view text);
+
+// The same in JSON (ras_status.hpp), at most limits::kRasAnswerBytes of it, and why there is none.
+enum class RasSilence : std::uint8_t {
+    nobody,   // nothing listens there: no communicator is there yet, or no process any more
+    silent,   // it does not answer, or not in time
+    foreign,  // it is not NCCL
+    no_json,  // NCCL before 2.28.7
+    endless,  // more than that
+};
+Task<tl::expected<std::string, RasSilence>> ask_ras_status(
+    RasAddress address, std::chrono::steady_clock::time_point deadline,
+    std::shared_ptr<tcp::socket>& socket);
 
 }  // namespace lockstep

@@ -64,6 +64,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       rank_tasks_(tasks, config_, group_, task_handlers()),
       reports_(tasks, config_, {outbox_, children_, standbys_}, report_handlers()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
+      nccl_(tasks, nccl_handlers(), {}),
       preflight_(tasks, preflight_options(config_),
                  [this](wire::AgentMessage message) {
                      if (machine_.connected()) {
@@ -76,6 +77,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       gpus_(tasks, config_, machine_, outbox_, [this] { wake_(); }) {}
 
 void Node::start() {
+    evidence_.on_found([this](std::string found) { warn(-1, std::move(found)); });
     tasks_.spawn("tick", tick());
 }
 

@@ -10,6 +10,7 @@
 
 #include "job/agent/diagnostics/evidence_taker.hpp"
 #include "job/agent/machine/node_machine.hpp"
+#include "job/agent/nccl/ras_watch.hpp"
 #include "job/agent/node/checkpoint_signal.hpp"
 #include "job/agent/node/clock_offset.hpp"
 #include "job/agent/node/gpu_reports.hpp"
@@ -132,6 +133,7 @@ class Node {
     NodeChildren::Handlers child_handlers();
     RankReports::Handlers report_handlers();
     RankTasks::Handlers task_handlers();
+    RasWatch::Handlers nccl_handlers();
     RankPlanner planner() const;
     Status prepare_ranks();
     Status open_meeting_place();
@@ -180,6 +182,7 @@ class Node {
     std::optional<Generation> here_;
 
     EvidenceTaker evidence_;
+    RasWatch nccl_;
     Preflight preflight_;
     UnixMillis hello_at_ = 0;  // when the newest HELLO was made
     std::chrono::steady_clock::time_point hello_made_;

@@ -73,6 +73,19 @@ RankTasks::Handlers Node::task_handlers() {
     return out;
 }
 
+RasWatch::Handlers Node::nccl_handlers() {
+    RasWatch::Handlers out;
+    out.seen = [this](std::int32_t rank, const RankReport& row) { reports_.seen(rank, row); };
+    out.waited_for = [this](wire::Desync desync) {
+        if (machine_.connected()) {  // by the time the daemon is back it is old
+            outbox_.control(desync);
+            wake_();
+        }
+    };
+    out.warn = [this](std::string message) { warn(-1, std::move(message)); };
+    return out;
+}
+
 RankPlanner Node::planner() const {
     return {config_,  *spec_,       *welcome_, here_->world,
             sockets_, environment_, address_,  ports_.ras()};
@@ -303,6 +316,10 @@ std::int64_t Node::known_clock_offset() const {
 }
 
 void Node::follow_ranks() {
+    if (here_ && !machine_.finished()) {
+        nccl_.follow(here_->world,
+                     machine_.ranks_run() ? machine_.started() : std::vector<wire::StartedRank>{});
+    }
     gpus_.follow(machine_.started(), !machine_.finished() && !preflight_.looking());
 }
 

@@ -278,6 +278,13 @@ void RankReports::captured(std::int32_t rank, const std::vector<RankReport>& rep
     }
 }
 
+void RankReports::seen(std::int32_t rank, const RankReport& row) {
+    if (telemetry_.full()) {
+        flush();
+    }
+    telemetry_.add(rank, row);
+}
+
 void RankReports::add_row(std::int32_t rank, const RankReport& report) {
     if (telemetry_.full()) {
         flush();

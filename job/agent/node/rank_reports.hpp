@@ -60,6 +60,8 @@ class RankReports {
 
     // What was read of a rank's output; not counted if it reports its loss itself.
     void captured(std::int32_t rank, const std::vector<RankReport>& reports);
+    // What was seen of a rank of any node, which has not said it.
+    void seen(std::int32_t rank, const RankReport& row);
     // Its process has ended: the last chance to read what it has said.
     void ending(std::int32_t rank);
     // The exceptions that it has told of; they are told once.

@@ -11,10 +11,10 @@
 namespace lockstep::wire {
 namespace {
 
-constexpr std::array<const char*, 21> kAgentTypes{
-    "hello", "join",    "ready",  "started",     "exited",   "fault",      "checkpoint",
-    "done",  "keys",    "beat",   "examined",    "gpu_xid",  "evidence",   "table",
-    "bye",   "checked", "probed", "pair_tested", "can_save", "save_asked", "warned"};
+constexpr std::array<const char*, 22> kAgentTypes{
+    "hello",  "join",        "ready",    "started",    "exited",   "fault", "checkpoint", "done",
+    "keys",   "beat",        "examined", "gpu_xid",    "evidence", "table", "bye",        "checked",
+    "probed", "pair_tested", "can_save", "save_asked", "warned",   "desync"};
 constexpr std::array<const char*, 16> kDaemonTypes{
     "welcome", "world",   "start", "abort", "stop",  "ack",       "key_reply", "fenced",
     "save",    "examine", "table", "drain", "probe", "pair_test", "ask_save",  "clock"};

@@ -137,6 +137,14 @@ struct Warned {
     std::int32_t rank = -1;  // -1: of no single rank
     std::string message;
 };
+// What NCCL's RAS shows, said after every look: a rank has not launched an operation of NCCL in
+// which others wait for it. Of any rank of the job: one agent watches for all. Not acknowledged.
+struct Desync {
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // -1: nobody is waited for
+    std::string message;
+    std::int64_t waited_ms = 0;  // so far
+};
 struct Done {  // every rank of this node has ended (or none was started)
     std::uint64_t event = 0;
     std::int32_t generation = 0;
@@ -360,9 +368,10 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
     std::string message;
 };
 
-using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
-                                  KeyRequest, Beat, Examined, GpuXid, EvidenceSaved, TableRequest,
-                                  Bye, Checked, Probed, PairTested, CanSave, SaveAsked, Warned>;
+using AgentMessage =
+    std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done, KeyRequest,
+                 Beat, Examined, GpuXid, EvidenceSaved, TableRequest, Bye, Checked, Probed,
+                 PairTested, CanSave, SaveAsked, Warned, Desync>;
 using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
                                    Examine, Table, Drain, Probe, PairTest, AskSave, Clock>;
 

@@ -149,6 +149,14 @@ void fields(V& visit, M& m) {
     visit("message", m.message);
 }
 template <class V, class M>
+    requires std::is_same_v<std::remove_const_t<M>, Desync>
+void fields(V& visit, M& m) {
+    visit("generation", m.generation);
+    visit("rank", m.rank);
+    visit("message", m.message);
+    visit("waited_ms", m.waited_ms);
+}
+template <class V, class M>
     requires std::is_same_v<std::remove_const_t<M>, Fault>
 void fields(V& visit, M& m) {
     visit("event", m.event);

@@ -8,10 +8,12 @@
 //   no-init:R           ncclCommInitRank… of rank R never begins to connect
 //   error:R:N:C         operation N (from 1) of rank R ends in the asynchronous error C
 //   stuck:R:N           operation N of rank R is never sent
+//   ras-json=0          its RAS is that of NCCL before 2.28.7
 //   gpus=N              how many GPUs there are (default 8); driver=C: what cuInit answers
 #include "job/collective/communicator.hpp"
 #include "job/collective/nccl_abi.hpp"
 #include "tests/support/nccl_double/hub.hpp"
+#include "tests/support/nccl_double/ras.hpp"
 #include "tests/support/nccl_double/state.hpp"
 
 #include <arpa/inet.h>
@@ -69,6 +71,7 @@ struct OpaqueComm {
     std::atomic<int> state{kInProgress};
     std::thread shrinking;
     std::thread worker;
+    nccl_double::RasSlot* ras = nullptr;  // null: no RAS
 };
 }  // namespace lockstep::nccl
 
@@ -101,6 +104,7 @@ void connect_comm(nccl::OpaqueComm& comm) {
         return;
     }
     comm.state = nccl::kSuccess;
+    joined_ras(comm.ras);
 }
 
 void work(nccl::OpaqueComm& comm) {
@@ -154,12 +158,14 @@ nccl::Result begin(nccl::Comm* out, Id id, std::string group, int rank, int rank
     comm->ranks = ranks;
     comm->ids = ids;
     comm->fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    comm->ras = register_with_ras(std::string{id.nonce} + comm->group, rank, ranks);
     comm->worker = std::thread{[at = comm.get()] { work(*at); }};
     *out = comm.release();
     return nccl::kInProgress;
 }
 
 nccl::Result end(nccl::Comm comm) {
+    leave_ras(comm->ras);
     {
         const std::lock_guard lock{comm->mutex};
         comm->stop = true;
@@ -214,6 +220,7 @@ nccl::Result put(nccl::Comm comm, void* stream, Kind kind, const void* in, std::
     operation.out = out;
     operation.done = std::make_shared<Done>();
     set_newest(stream, operation.done);
+    count_launch(comm->ras, kind);
     {
         const std::lock_guard lock{comm->mutex};
         comm->queue.push_back(std::move(operation));

@@ -232,11 +232,15 @@ TEST_F(EvidenceTest, APythonRankIsAskedByPySpyAndElseByTheDebugger) {
     end(daemon, *agent);
 }
 
-// A RAS server for one question.
+// A RAS server for one question, and for another one about its diagnostics if it has them.
 class RasServer {
   public:
-    explicit RasServer(const std::string& hello) : acceptor_(io_, {tcp::v4(), 0}) {
-        thread_ = std::thread{[this, hello] { serve(hello); }};
+    explicit RasServer(const std::string& hello, std::string diagnostics = "")
+        : diagnostics_(std::move(diagnostics)), acceptor_(io_, {tcp::v4(), 0}) {
+        thread_ = std::thread{[this, hello] {
+            serve(hello);
+            serve_diagnostics();
+        }};
     }
     ~RasServer() {
         ::shutdown(acceptor_.native_handle(), SHUT_RDWR);  // if nobody came
@@ -274,6 +278,24 @@ class RasServer {
         line(socket);
         socket.write_some(net::buffer(std::string{"NCCL version 2.27\nRank 1 is behind\n"}), ec);
     }
+    // As NCCL: what it does not know it says, and waits for the next line.
+    void serve_diagnostics() {
+        tcp::socket socket{io_};
+        ErrorCode ec;
+        acceptor_.accept(socket, ec);
+        if (line(socket).empty()) {
+            return;
+        }
+        socket.write_some(net::buffer(std::string{"SERVER PROTOCOL 2\n"}), ec);
+        const std::string command = line(socket);
+        if (diagnostics_.empty()) {
+            socket.write_some(net::buffer("ERROR: Unknown command " + command), ec);
+            line(socket);
+        } else {
+            socket.write_some(net::buffer(diagnostics_), ec);
+        }
+    }
+    std::string diagnostics_;
     net::io_context io_;
     tcp::acceptor acceptor_;
     std::thread thread_;
@@ -294,6 +316,39 @@ TEST_F(EvidenceTest, NcclIsAskedOnceForAllRanksOfTheNode) {
     EXPECT_EQ(text(1, kRasText), "");
     EXPECT_THAT(server.heard, HasSubstr("CLIENT PROTOCOL 2\nTIMEOUT "));
     EXPECT_THAT(server.heard, HasSubstr("\nVERBOSE STATUS\n"));
+    end(daemon, *agent);
+}
+
+// The words of NCCL's guide (troubleshooting/ras.rst of 8898068, 2.31).
+TEST_F(EvidenceTest, WhatNcclsDiagnosticsFindIsWrittenAndTold) {
+    plain_gdb();
+    const std::string said =
+        "node042:12345 NCCL DIAG === RAS Diagnostics ===\n"
+        "node042:12345 NCCL DIAG [OK]   ECC: no uncorrected volatile errors across 8 ranks in comm "
+        "0x1234\n"
+        "node042:12345 NCCL DIAG [INFO] NCCL environment: mismatch across 8 ranks in comm 0x1234 "
+        "for NCCL_DEBUG\n"
+        "node042:12345 NCCL DIAG [INFO] NCCL environment: NCCL_DEBUG=INFO on rank(s) {0,1,2,3}\n"
+        "node042:12345 NCCL DIAG RAS diagnostics completed in 12.3 ms across 8 RAS peers\n";
+    RasServer server{"SERVER PROTOCOL 2\n", said};
+    JobSpec spec = job("exec sleep 600");
+    spec.environment["NCCL_RAS_ADDR"] = server.address();
+    FakeDaemon daemon{spec, ranks(1)};
+    const auto agent =
+        start_until(daemon, [&] { return std::filesystem::exists(folder / "started-0"); });
+    look(daemon);
+    EXPECT_EQ(text(0, kRasText), "NCCL version 2.27\nRank 1 is behind\n\n" + said);
+    const auto told = [&] {
+        for (const auto& one : daemon.all<wire::Warned>()) {
+            if (one.message ==
+                "NCCL's diagnostics: NCCL environment: mismatch across 8 ranks in comm 0x1234 for "
+                "NCCL_DEBUG; NCCL environment: NCCL_DEBUG=INFO on rank(s) {0,1,2,3}") {
+                return true;
+            }
+        }
+        return false;
+    };
+    EXPECT_TRUE(daemon.run_until(told));
     end(daemon, *agent);
 }
 

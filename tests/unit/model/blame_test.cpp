@@ -37,6 +37,39 @@ TEST(Blame, AnEchoNeverWinsAgainstAFailureOfItsOwn) {
     EXPECT_EQ(others[1]["error"], "RuntimeError: Connection closed by peer");
 }
 
+TEST(Blame, WhoTheOthersWaitedForInNcclAndNotWhoGaveUpFirst) {
+    for (const bool gone_on : {false, true}) {
+        History h;
+        h.running();
+        event::AnomalySeen desync;
+        desync.attempt = 1;
+        desync.generation = 1;
+        desync.rank = 2;
+        desync.node = "n1";
+        desync.anomaly = "desync";
+        desync.message = "rank 2 has not launched AllReduce 9";
+        h.must(desync);
+        if (gone_on) {
+            desync.over = true;
+            h.must(desync);
+        }
+        h.must(echo_of(h.exit(1, 1, 4000)));
+        const Cause& cause = *h.job.live_generation()->first_failure;
+        EXPECT_EQ(cause.rank, gone_on ? 1 : 2);
+        EXPECT_EQ(cause.kind, CauseClass::rank_exit) << "so that the same follows of it";
+        if (!gone_on) {
+            EXPECT_EQ(cause.node, "n1");
+            EXPECT_EQ(cause.exit_code, -1) << "it has not ended";
+            EXPECT_TRUE(
+                cause.message.starts_with("rank 2 has not launched AllReduce 9. Then rank 1"))
+                << cause.message;
+        }
+        // A failure of its own is one, whoever waited for whom.
+        h.must(h.exit(3, 1, 4100));
+        EXPECT_EQ(h.job.live_generation()->first_failure->rank, 3);
+    }
+}
+
 TEST(Blame, TheWordsOfSysExitAreTheCausesAndItsNumberIsTheCode) {
     for (const auto& [said, words] :
          {std::pair{"no data in /scratch\nmore", ": no data in /scratch"}, std::pair{"1", ""},

@@ -30,7 +30,8 @@ std::vector<AgentMessage> agent_samples() {
             PairTested{2, 812, "exit code 1", true},
             CanSave{4, 2, 1, "does not catch SIGUSR2"},
             SaveAsked{9, 4, -1, "", 99},
-            Warned{10, 1, -1, "ranks train by themselves"}};
+            Warned{10, 1, -1, "ranks train by themselves"},
+            Desync{1, 2, "3 ranks wait for rank 2", 4500}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {

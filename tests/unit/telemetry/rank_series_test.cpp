@@ -43,6 +43,31 @@ TEST(RankSeries, KeepsEachReportAsARowWhileThereIsRoom) {
     }
 }
 
+// Otherwise a rank that says nothing any more would count as heard for as long as NCCL answers.
+TEST(RankSeries, WhatItsAgentHasSeenShowsNobodyThatTheRankIsHeard) {
+    RankSeries rank;
+    std::vector<double> seen(kCoreMetrics, kAbsent);
+    seen[index(CoreMetric::nccl_lag)] = 1;
+    seen[index(CoreMetric::nccl_collectives)] = 7;
+    rank.add(-1, 5, 5, seen, 8);
+    EXPECT_TRUE(rank.empty());
+    EXPECT_EQ(rank.latest(CoreMetric::nccl_lag), 1.0);
+    rank.add(3, 10, 10, loss(1.0), 8);
+    rank.add(-1, 20, 20, seen, 8);
+    EXPECT_EQ(rank.reports(), 1U);
+    EXPECT_EQ(rank.last_received(), 10.0);
+    EXPECT_EQ(rank.last_time(), 10.0);
+    EXPECT_EQ(rank.interval(), std::nullopt);
+    EXPECT_EQ(rank.total(CoreMetric::nccl_collectives), 14.0);
+    EXPECT_EQ(rank.last_step(), 3);
+    // What it says itself counts, whatever comes with it.
+    seen[kLoss] = 0.5;
+    rank.add(-1, 30, 30, seen, 8);
+    rank.add(4, 40, 40, std::vector<double>(kCoreMetrics, kAbsent), 8);
+    EXPECT_EQ(rank.reports(), 3U);
+    EXPECT_EQ(rank.last_received(), 40.0);
+}
+
 TEST(RankSeries, MergesNeighboursWhenFullAndKeepsEveryExtreme) {
     RankSeries rank;
     std::vector<double> values(1000, 1.0);

@@ -8,7 +8,7 @@ const text = (value: unknown): string => (typeof value === 'string' ? value : ty
 
 const kAnomalies: Record<string, string> = {
   straggler: 'slow rank', slow_node: 'slow node', nonfinite: 'not a number', loss_spike: 'loss spike', grad_norm_spike: 'gradient spike',
-  divergence: 'loss diverges', data_starved: 'waits for data', rank_silent: 'silent rank', hang: 'hang',
+  divergence: 'loss diverges', data_starved: 'waits for data', rank_silent: 'silent rank', hang: 'hang', desync: 'waited for in NCCL',
 };
 /** What the detector says, without the score that it decided by. */
 export const plainly = (message: unknown): string => text(message).replace(/ \(score [^)]*\)/, '');

@@ -1,0 +1,78 @@
+#include "daemon/control/machine/desync.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+#include "job/model/anomaly.hpp"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kSteps = 2;
+
+event::AnomalySeen words(const Job& job, std::int32_t rank, std::string_view message) {
+    event::AnomalySeen out;
+    out.attempt = job.attempt()->number;
+    out.generation = job.live_generation()->number;
+    out.rank = rank;
+    if (const NodeClaim* claim = job.claim_of_node(rank / job.spec.ranks_per_node())) {
+        out.node = claim->node;
+    }
+    out.anomaly = to_string(AnomalyKind::desync);
+    out.message = printable(message.substr(0, limits::kTextBytes));
+    log::warn(out.message, {{"job", job.id.value}, {"rank", rank}});
+    return out;
+}
+
+// It says that it evaluates, saves or prepares (op "phase"): the others may wait for that.
+bool is_busy(const telemetry::JobSeries* series, std::int32_t rank) {
+    constexpr double kTraining = 1;
+    const auto phase = series == nullptr ? std::nullopt : series->metric("phase_code");
+    if (!phase || static_cast<std::size_t>(rank) >= series->world_size()) {
+        return false;
+    }
+    const auto code = series->rank(static_cast<std::size_t>(rank)).latest(*phase);
+    return code && *code != kTraining;
+}
+
+}  // namespace
+
+void desync_seen(Draft& draft, AttemptRun& run, const wire::Desync& seen) {
+    const Generation* live = draft.job().live_generation();
+    if (live == nullptr || live->number != seen.generation || seen.rank < -1 ||
+        seen.rank >= static_cast<std::int32_t>(live->exited.size())) {
+        return;
+    }
+    if (live->desync && live->desync->rank != seen.rank) {
+        const std::int32_t rank = live->desync->rank;
+        auto over = words(draft.job(), rank,
+                          "nobody waits for rank " + std::to_string(rank) + " in NCCL any more");
+        over.since = live->desync->since;
+        over.over = true;
+        draft.add(std::move(over));
+        live = draft.job().live_generation();
+    }
+    if (seen.rank < 0 || live->desync || live->exited[static_cast<std::size_t>(seen.rank)]) {
+        return;
+    }
+    const telemetry::JobStats* known = run.generation.fresh_stats(draft.at);
+    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+    constexpr auto kKind = static_cast<std::size_t>(AnomalyKind::desync);
+    const bool often = draft.job().anomalies[kKind] - run.generation.anomalies_before[kKind] >=
+                       limits::kAnomalyEvents;
+    const std::int64_t waited = std::clamp<std::int64_t>(seen.waited_ms, 0, draft.at.wall);
+    if (often || is_busy(draft.at.series, seen.rank) ||
+        static_cast<double>(waited) < usual * 1000.0 * kSteps) {
+        return;
+    }
+    auto told = words(draft.job(), seen.rank, seen.message);
+    told.since = draft.at.wall - waited;
+    draft.add(std::move(told));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+// A rank that the others wait for in NCCL, as its agent has seen in NCCL's RAS (wire::Desync). It
+// is told as an anomaly and ends nothing; a hang, or the end of those that waited, is laid to its
+// charge as long as it stands (hang_words.hpp, job.cpp). Control thread only.
+#pragma once
+
+#include "daemon/control/machine/attempt_run.hpp"
+#include "daemon/control/machine/draft.hpp"
+#include "job/model/wire/wire.hpp"
+
+namespace lockstep {
+
+// Of the live generation; what changes is told. Ranks that have waited for less than two of the
+// job's steps may do so in every step: not told yet. A rank that has ended is known by its end.
+void desync_seen(Draft& draft, AttemptRun& run, const wire::Desync& seen);
+
+}  // namespace lockstep

@@ -1,0 +1,318 @@
+#include "job/agent/nccl/desync_watch.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace lockstep {
+namespace {
+
+// Counts alone are told no more often than this; a lag that changes at once.
+constexpr auto kRowsEvery = std::chrono::seconds{10};
+
+std::string process_name(const std::string& host, std::int64_t pid) {
+    return host + " " + std::to_string(pid);
+}
+
+std::int64_t sum(const std::map<std::string, std::int64_t>& launched) {
+    std::int64_t out = 0;
+    for (const auto& one : launched) {
+        out += one.second;
+    }
+    return out;
+}
+
+// Of what it has launched less than the others: the operation, if there is only one kind.
+std::string next_operation(const std::map<std::string, std::int64_t>& mine,
+                           const std::map<std::string, std::int64_t>& theirs) {
+    std::string out;
+    for (const auto& [name, count] : theirs) {
+        const auto found = mine.find(name);
+        const std::int64_t own = found == mine.end() ? 0 : found->second;
+        if (count > own) {
+            if (!out.empty()) {
+                return "collective operation " + std::to_string(sum(mine) + 1);
+            }
+            out = name + " " + std::to_string(own + 1);
+        }
+    }
+    return out.empty() ? "collective operation " + std::to_string(sum(mine) + 1) : out;
+}
+
+}  // namespace
+
+// A communicator of all ranks whose numbers are those of the job, as far as this node can tell.
+bool DesyncWatch::is_of_all(const RasCommunicator& communicator) const {
+    if (communicator.size != job_.world_size) {
+        return false;
+    }
+    bool any = false;
+    for (const RasRank& one : communicator.ranks) {
+        if (one.rank >= job_.first_rank && one.rank < job_.first_rank + job_.local_ranks) {
+            if (local_rank_(one.pid) != std::optional{one.rank}) {
+                return false;
+            }
+            any = true;
+        }
+    }
+    return any;
+}
+
+void DesyncWatch::learn(const RasStatus& status) {
+    for (const RasCommunicator& communicator : status.communicators) {
+        if (!is_of_all(communicator)) {
+            continue;
+        }
+        for (const RasRank& one : communicator.ranks) {
+            if (one.pid > 0) {
+                processes_[process_name(one.host, one.pid)] = one.rank;
+            }
+        }
+    }
+}
+
+std::int32_t DesyncWatch::rank_of(const RasCommunicator& communicator, bool of_all,
+                                  std::int32_t place, const std::string& process,
+                                  std::int64_t pid) const {
+    if (of_all) {
+        return place;
+    }
+    if (const auto found = processes_.find(process); found != processes_.end()) {
+        return found->second;
+    }
+    const bool all_here = job_.local_ranks == job_.world_size;
+    return all_here && communicator.size <= job_.world_size ? local_rank_(pid).value_or(-1) : -1;
+}
+
+DesyncWatch::Standing DesyncWatch::standing(const RasCommunicator& communicator, TimePoint now) {
+    Standing out;
+    out.communicator = &communicator;
+    const auto known = past_.find(communicator.key);
+    const bool of_all = is_of_all(communicator);
+    for (const RasRank& one : communicator.ranks) {
+        Member member;
+        member.process = process_name(one.host, one.pid);
+        member.rank = rank_of(communicator, of_all, one.rank, member.process, one.pid);
+        member.place = one.rank;
+        member.launched = one.launched;
+        member.total = one.total();
+        out.usable = out.usable && one.in_use;
+        out.members.push_back(std::move(member));
+    }
+    for (const RasMissing& one : communicator.missing) {
+        Member member;
+        member.process = process_name(one.host, one.pid);
+        member.rank = rank_of(communicator, of_all, one.rank, member.process, one.pid);
+        member.place = one.rank;
+        member.silent = true;
+        member.dead = one.dead;
+        const auto before = known == past_.end() ? decltype(Past::launched)::const_iterator{}
+                                                 : known->second.launched.find(one.rank);
+        // One that answers is no member any more; of one that never answered nothing is known.
+        if (known == past_.end() || before == known->second.launched.end() || !one.unresponsive) {
+            out.usable = false;
+            continue;
+        }
+        member.launched = before->second;
+        member.total = sum(member.launched);
+        out.members.push_back(std::move(member));
+    }
+    out.usable = out.usable && communicator.size > 1 &&
+                 out.members.size() == static_cast<std::size_t>(communicator.size);
+    Past next;
+    for (const Member& one : out.members) {
+        next.launched[one.place] = one.launched;
+    }
+    out.still = known != past_.end() && known->second.launched == next.launched;
+    out.since = out.still ? known->second.since : now;
+    compare(out);
+    if (known != past_.end() && !out.still && known->second.waited) {
+        slow_ = std::max(slow_, now - known->second.since);
+    }
+    next.since = out.since;
+    next.waited = out.still && !out.behind.empty();
+    past_[communicator.key] = std::move(next);
+    return out;
+}
+
+void DesyncWatch::compare(Standing& one) {
+    if (!one.usable) {
+        return;
+    }
+    const auto [least, most] =
+        std::minmax_element(one.members.begin(), one.members.end(),
+                            [](const Member& a, const Member& b) { return a.total < b.total; });
+    if (least->total < most->total) {
+        for (const Member& member : one.members) {
+            (member.total == least->total ? one.behind : one.waiting).push_back(&member);
+        }
+        return;
+    }
+    // As many each: is there one that has done other things than all the rest, who agree?
+    constexpr std::size_t kCrowd = 3;
+    for (const Member& odd : one.members) {
+        const auto differs = [&odd](const Member& other) { return other.launched != odd.launched; };
+        const auto others = std::count_if(one.members.begin(), one.members.end(), differs);
+        if (one.members.size() < kCrowd ||
+            static_cast<std::size_t>(others) + 1 < one.members.size()) {
+            continue;
+        }
+        const Member& crowd = &odd == &one.members.front() ? one.members[1] : one.members.front();
+        const bool agree =
+            std::all_of(one.members.begin(), one.members.end(), [&](const Member& other) {
+                return &other == &odd || other.launched == crowd.launched;
+            });
+        if (agree) {
+            one.differ = true;
+            one.behind.push_back(&odd);
+            for (const Member& member : one.members) {
+                if (&member != &odd) {
+                    one.waiting.push_back(&member);
+                }
+            }
+        }
+        return;
+    }
+}
+
+DesyncWatch::Seen DesyncWatch::take(const RasStatus& status, TimePoint now) {
+    Seen out;
+    learn(status);
+    std::map<std::string, Past> before = past_;  // what was launched until now
+    std::vector<Standing> all;
+    all.reserve(status.communicators.size());
+    std::set<std::string> here;
+    std::map<std::int32_t, std::int64_t> launched;
+    for (const RasCommunicator& communicator : status.communicators) {
+        all.push_back(standing(communicator, now));
+        here.insert(communicator.key);
+        const auto known = before.find(communicator.key);
+        for (const Member& member : all.back().members) {
+            std::int64_t last = 0;
+            if (known != before.end()) {
+                const auto found = known->second.launched.find(member.place);
+                last = found == known->second.launched.end() ? 0 : sum(found->second);
+            }
+            if (member.rank >= 0) {
+                told_[member.rank].launched += std::max<std::int64_t>(0, member.total - last);
+            }
+        }
+    }
+    std::erase_if(past_, [&here](const auto& one) { return !here.contains(one.first); });
+    add_rows(all, now, out);
+    if (named_ && has_gone_on(all)) {
+        named_.reset();
+    }
+    if (!named_) {
+        name(all, now);
+    }
+    if (named_) {
+        out.waited_for = named_->finding;
+        out.waited_for->waited = now - named_->since;
+    }
+    return out;
+}
+
+void DesyncWatch::add_rows(const std::vector<Standing>& all, TimePoint now, Seen& out) {
+    std::map<std::int32_t, std::int64_t> lag;
+    for (const Standing& one : all) {
+        std::int64_t front = 0;
+        for (const Member& member : one.members) {
+            front = std::max(front, member.total);
+        }
+        for (const Member& member : one.members) {
+            if (member.rank >= 0) {
+                const std::int64_t mine = one.still && one.usable ? front - member.total : 0;
+                lag[member.rank] = std::max(lag[member.rank], mine);
+            }
+        }
+    }
+    for (const auto& [rank, behind] : lag) {
+        Told& told = told_[rank];
+        const bool due = !told.at || now - *told.at >= kRowsEvery;
+        if (told.lag != behind || !told.at || (due && told.launched > 0)) {
+            out.rows.push_back({rank, told.launched, behind});
+            told = {0, behind, now};
+        }
+    }
+}
+
+// It stays named until it launches more: while all are ended, its communicator goes first.
+bool DesyncWatch::has_gone_on(const std::vector<Standing>& all) const {
+    return std::any_of(all.begin(), all.end(), [this](const Standing& one) {
+        return one.communicator->key == named_->key &&
+               std::any_of(one.members.begin(), one.members.end(), [this](const Member& member) {
+                   return member.place == named_->place && member.total > named_->total;
+               });
+    });
+}
+
+// Whether it may wait where nothing is counted.
+bool DesyncWatch::may_wait_unseen(const std::vector<Standing>& all, const std::string& process) {
+    return std::any_of(all.begin(), all.end(), [&process](const Standing& one) {
+        const bool member =
+            std::any_of(one.members.begin(), one.members.end(),
+                        [&process](const Member& other) { return other.process == process; });
+        const bool unused = std::all_of(one.members.begin(), one.members.end(),
+                                        [](const Member& other) { return other.total == 0; });
+        return member && one.communicator->size > 1 && (!one.usable || unused);
+    });
+}
+
+std::string DesyncWatch::words(const Standing& where, const Member& who) {
+    const std::size_t others = where.waiting.size();
+    const std::string whose = " of NCCL's communicator " + where.communicator->name;
+    const std::string wait = others == 1 ? "1 rank waits" : std::to_string(others) + " ranks wait";
+    const std::string next = next_operation(who.launched, where.waiting.front()->launched);
+    std::string out = "rank " + std::to_string(who.rank);
+    if (who.silent) {
+        out += who.dead ? " is dead to NCCL's RAS" : " does not answer NCCL's RAS";
+        return out + ", and " + wait + " for it in " + next + whose;
+    }
+    if (where.differ) {
+        return out + " has launched something else than " + next + whose + ", where the other " +
+               wait + " for it";
+    }
+    return out + " has not launched " + next + whose + ", where " + wait + " for it";
+}
+
+void DesyncWatch::name(const std::vector<Standing>& all, TimePoint now) {
+    std::set<std::string> waiting;
+    for (const Standing& one : all) {
+        for (const Member* member : one.waiting) {
+            if (one.still) {
+                waiting.insert(member->process);
+            }
+        }
+    }
+    const Standing* where = nullptr;
+    const Member* who = nullptr;
+    for (const Standing& one : all) {
+        for (const Member* member : one.behind) {
+            if (!one.still || waiting.contains(member->process)) {
+                continue;
+            }
+            if (who != nullptr && who->process != member->process) {
+                return;  // nobody knows which of them
+            }
+            // The communicator that waits the longest.
+            if (who == nullptr || one.since < where->since) {
+                where = &one;
+                who = member;
+            }
+        }
+    }
+    if (who == nullptr || who->rank < 0 || now - where->since < std::max(least_, 2 * slow_) ||
+        may_wait_unseen(all, who->process)) {
+        return;
+    }
+    Named named;
+    named.since = where->since;
+    named.key = where->communicator->key;
+    named.place = who->place;
+    named.total = who->total;
+    named.finding.rank = who->rank;
+    named.finding.message = words(*where, *who);
+    named_ = std::move(named);
+}
+
+}  // namespace lockstep
