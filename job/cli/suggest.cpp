@@ -114,7 +114,7 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& word
 
 bool is_unknown_field(const std::string& pointer) {
     const auto words = neighbours(pointer);
-    return !words.empty() && !to_int(last_key(pointer)) &&
+    return !pointer.empty() && !words.empty() && !to_int(last_key(pointer)) &&
            std::find(words.begin(), words.end(), last_key(pointer)) == words.end();
 }
 

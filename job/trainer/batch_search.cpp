@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,7 +118,7 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
         loader.begin(std::move(indices));
         const Batch batch = loader.next();
         if (batch.size == 0) {
-            throw std::runtime_error{loader.ended().message};
+            throw UnreadableSample{loader.ended()};
         }
         Pass pass;
         pass.training = true;

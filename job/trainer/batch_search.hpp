@@ -15,10 +15,19 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
+#include <utility>
 
 namespace lockstep {
 
-// Bytes at the peak of a step with so many samples.
+// A sample of the batch that is tried cannot be read.
+struct UnreadableSample : std::runtime_error {
+    explicit UnreadableSample(Error why) : std::runtime_error(why.message), error(std::move(why)) {}
+    Error error;
+};
+
+// Bytes at the peak of a step with so many samples. Throws UnreadableSample, and what LibTorch
+// does.
 using BatchAttempt = std::function<std::int64_t(std::int64_t samples)>;
 
 struct BatchLimits {

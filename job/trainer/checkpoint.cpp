@@ -194,7 +194,7 @@ Result<Checkpoint> read_checkpoint(const std::filesystem::path& path, std::int64
 
 void Snapshot::copy() {
     for (CheckpointSlice& slice : part.slices) {
-        if (slice.source.data() != nullptr) {
+        if (slice.source.data() != nullptr && !slice.kept) {
             slice.values.assign(slice.source.begin(), slice.source.end());
             slice.source = {};
         }

@@ -54,6 +54,11 @@ struct CheckpointSlice {
     std::vector<float> values;
     // What the values are yet to be copied from, if anything: see Snapshot::copy().
     std::span<const float> source = {};
+    // The source stays as it is until the file is written: nothing is copied, and `values` are
+    // none.
+    bool kept = false;
+
+    std::span<const float> floats() const { return kept ? source : std::span<const float>{values}; }
 };
 
 // What one rank holds of the state.

@@ -32,7 +32,7 @@ bool is_whole(const std::vector<CheckpointSlice>& slices, const SectionSizes& si
     for (std::size_t i = 0; i < kSections.size(); ++i) {
         const CheckpointSlice& slice = slices[i];
         if (slice.section != static_cast<Section>(i) || slice.offset != 0 ||
-            slice.values.size() != size_of(sizes, slice.section)) {
+            slice.floats().size() != size_of(sizes, slice.section)) {
             return false;
         }
     }
@@ -61,7 +61,8 @@ Json header_of(const CheckpointFile& file, const std::vector<CheckpointSlice>& w
     if (!is_whole(written, file.sizes)) {
         Json slices = Json::array();
         for (const CheckpointSlice& slice : written) {
-            slices.push_back({static_cast<int>(slice.section), slice.offset, slice.values.size()});
+            slices.push_back(
+                {static_cast<int>(slice.section), slice.offset, slice.floats().size()});
         }
         header["slices"] = std::move(slices);
     }
@@ -192,7 +193,7 @@ void encode_file(const CheckpointFile& file, const std::vector<CheckpointSlice>&
     bytes += std::to_string(text.size()) + "\n" + text;
     std::size_t floats = 0;
     for (const CheckpointSlice& slice : slices) {
-        floats += slice.values.size();
+        floats += slice.floats().size();
     }
     // With room for a header that grows by some digits. In a new string: one that has something
     // doubles when it must grow.
@@ -205,8 +206,8 @@ void encode_file(const CheckpointFile& file, const std::vector<CheckpointSlice>&
         bytes.swap(roomy);
     }
     for (const CheckpointSlice& slice : slices) {
-        bytes.append(reinterpret_cast<const char*>(slice.values.data()),
-                     slice.values.size() * sizeof(float));
+        bytes.append(reinterpret_cast<const char*>(slice.floats().data()),
+                     slice.floats().size() * sizeof(float));
     }
     bytes += sha256_hex(bytes);
 }

@@ -16,6 +16,9 @@
 namespace lockstep {
 namespace {
 
+// Of libjpeg's own: 6 bytes a pixel while a progressive image's scans come in.
+constexpr long kJpegBytesMax = 6 * kImagePixelsMax + (1L << 24U);
+
 bool is_jpeg(std::string_view bytes) {
     return bytes.starts_with("\xFF\xD8\xFF");
 }
@@ -37,6 +40,7 @@ Status check_size(const ImageSize& size) {
 struct JpegErrors {
     jpeg_error_mgr manager;  // first: libjpeg hands out its address
     std::jmp_buf leave;
+    jpeg_progress_mgr progress;
     bool cut_off;
     char text[JMSG_LENGTH_MAX];
 };
@@ -55,6 +59,17 @@ void note_warning(j_common_ptr info, int level) {
     }
 }
 
+// A progressive JPEG may come in any number of scans, each of which decodes the whole image again:
+// of a few kilobytes that take hours. Ten are usual.
+void limit_scans(j_common_ptr info) {
+    constexpr int kScansMax = 200;
+    if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > kScansMax) {
+        auto* errors = reinterpret_cast<JpegErrors*>(info->err);
+        std::snprintf(errors->text, sizeof errors->text, "more than %d scans", kScansMax);
+        std::longjmp(errors->leave, 1);
+    }
+}
+
 void begin(jpeg_decompress_struct& jpeg, JpegErrors& errors) {
     jpeg.err = jpeg_std_error(&errors.manager);
     errors.manager.error_exit = leave;
@@ -62,6 +77,9 @@ void begin(jpeg_decompress_struct& jpeg, JpegErrors& errors) {
     errors.cut_off = false;
     errors.text[0] = '\0';
     jpeg_create_decompress(&jpeg);
+    errors.progress.progress_monitor = limit_scans;
+    jpeg.progress = &errors.progress;
+    jpeg.mem->max_memory_to_use = kJpegBytesMax;
 }
 
 // `row` is filled from its end backwards into itself: three bytes out of one or four.

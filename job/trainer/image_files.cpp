@@ -15,6 +15,16 @@ namespace {
 constexpr std::size_t kImageFileMax = std::size_t{64} << 20U;
 constexpr int kEighths = 8;
 
+// Too large is the file's fault, not that of a limit which may give way.
+Result<std::string> read_image(const std::filesystem::path& file) {
+    Result<std::string> bytes = read_file(file, kImageFileMax);
+    std::error_code none;
+    if (!bytes && std::filesystem::file_size(file, none) > kImageFileMax && !none) {
+        return fail(Errc::invalid, file.string() + ": larger than 64 MiB");
+    }
+    return bytes;
+}
+
 // The least part of a JPEG's frequencies that gives the cut `side` pixels in both directions.
 int eighths_for(const ImageCut& cut, std::int64_t side) {
     int eighths = 1;
@@ -105,10 +115,8 @@ Status ImageFiles::read(std::size_t index, std::uint64_t variation, float* out) 
     static thread_local Image image;
     static thread_local std::vector<std::uint8_t> cut_out;
     const std::filesystem::path file = path(index);
-    const Result<std::string> bytes = read_file(file, kImageFileMax);
-    if (!bytes) {
-        return fail(bytes.error());
-    }
+    const Result<std::string> bytes = read_image(file);
+    LOCKSTEP_TRY(bytes);
     const Result<ImageSize> size = image_size(*bytes);
     if (!size) {
         return fail(Error{size.error()}.in(file.string()));
@@ -139,8 +147,9 @@ Status ImageFiles::check(std::size_t index) const {
     head.resize(static_cast<std::size_t>(in.gcount()));
     const Result<ImageSize> size = image_size(head);
     if (!size && !all) {
-        const Result<std::string> bytes = read_file(file, kImageFileMax);
-        if (bytes && image_size(*bytes)) {
+        const Result<std::string> bytes = read_image(file);
+        LOCKSTEP_TRY(bytes);
+        if (image_size(*bytes)) {
             return {};
         }
     }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace lockstep {
@@ -141,7 +142,12 @@ void Loader::work() {
         const std::int64_t number = claimed_++;
         ++busy_;
         lock.unlock();
-        Status filled = fill(number);
+        Status filled;
+        try {
+            filled = fill(number);
+        } catch (const std::bad_alloc&) {
+            filled = fail(Errc::exhausted, "no memory for a batch of images");
+        }
         lock.lock();
         --busy_;
         if (!filled && read_) {

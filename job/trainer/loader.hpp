@@ -6,6 +6,7 @@
 
 #include "job/trainer/dataset.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -98,6 +99,17 @@ class Loader {
 // to decode images takes longer than to evaluate them.
 inline std::int32_t evaluation_workers(const SampleSet& test) {
     return test.input.files ? 2 : 0;
+}
+
+// Samples of a batch of that pass: `most`, but of images what fits into 32 MiB, since four batches
+// of them are there beside those of the training.
+inline std::int64_t evaluation_batch(const SampleSet& test, std::int64_t most) {
+    constexpr std::size_t kBytes = std::size_t{32} << 20U;
+    if (!test.input.files) {
+        return most;
+    }
+    const std::size_t fit = kBytes / (test.input.elements() * sizeof(float));
+    return std::clamp(static_cast<std::int64_t>(fit), std::int64_t{1}, most);
 }
 
 }  // namespace lockstep

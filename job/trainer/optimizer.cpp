@@ -39,39 +39,71 @@ Optimizer::Optimizer(OptimizerOptions options, std::size_t parameters,
       state_(moments(options.kind) * parameters, 0.0F),
       direction_(options.kind == TrainOptimizer::lamb ? parameters : 0, 0.0F) {}
 
+std::span<const float> Optimizer::hold() {
+    held_ = true;
+    return state_;
+}
+
 void Optimizer::step(std::span<float> parameters, std::span<const float> gradients,
                      float gradient_scale, double rate) {
     LOCKSTEP_CHECK(parameters.size() == parameters_ && gradients.size() == parameters_);
+    // 16 KiB of each, which stay in the first cache between the copy and the step.
+    constexpr std::size_t kBlock = 4'096;
     ++steps_;
-    const auto decay = static_cast<float>(options_.weight_decay);
-    if (options_.kind == TrainOptimizer::lamb) {
-        lamb(parameters, gradients, gradient_scale, rate);
-        return;
+    const std::size_t block = held_ ? kBlock : parameters_;
+    if (held_) {
+        other_.resize(state_.size());  // not in hold(): at the end of a run no step comes
     }
+    std::vector<float>& target = held_ ? other_ : state_;
+    for (std::size_t at = 0; at < parameters_; at += block) {
+        const std::size_t count = std::min(block, parameters_ - at);
+        for (std::size_t moment = 0; held_ && moment < moments(options_.kind); ++moment) {
+            std::copy_n(state_.data() + moment * parameters_ + at, count,
+                        other_.data() + moment * parameters_ + at);
+        }
+        update(at, parameters.subspan(at, count), gradients.subspan(at, count), target.data() + at,
+               gradient_scale, rate);
+    }
+    if (held_) {
+        state_.swap(other_);
+        held_ = false;
+    }
+    if (options_.kind == TrainOptimizer::lamb) {
+        lamb(parameters, rate);
+    }
+}
+
+// Of the parameters from `at` on: `moments` are theirs, the second ones parameters_ further on.
+void Optimizer::update(std::size_t at, std::span<float> parameters,
+                       std::span<const float> gradients, float* moments, float gradient_scale,
+                       double rate) {
+    const auto decay = static_cast<float>(options_.weight_decay);
+    const std::size_t count = parameters.size();
     if (options_.kind == TrainOptimizer::sgd) {
-        kernels::sgd(parameters.data(), gradients.data(), state_.data(), parameters_,
+        kernels::sgd(parameters.data(), gradients.data(), moments, count,
                      {gradient_scale, static_cast<float>(options_.momentum),
                       static_cast<float>(rate), decay});
         return;
     }
-    kernels::AdamStep step = adam_step(steps_, gradient_scale, rate);
+    const bool layerwise = options_.kind == TrainOptimizer::lamb;
+    kernels::AdamStep step = adam_step(steps_, gradient_scale, layerwise ? 1.0 : rate);
+    if (layerwise) {
+        step.decay = decay;
+        kernels::adam_direction(parameters.data(), gradients.data(), moments, moments + parameters_,
+                                direction_.data() + at, count, step);
+        return;
+    }
     if (options_.kind == TrainOptimizer::adamw) {
         step.keep = static_cast<float>(1.0 - rate * options_.weight_decay);
     } else {
         step.decay = decay;
     }
-    kernels::adam(parameters.data(), gradients.data(), state_.data(), state_.data() + parameters_,
-                  parameters_, step);
+    kernels::adam(parameters.data(), gradients.data(), moments, moments + parameters_, count, step);
 }
 
 // You et al.: Large batch optimization for deep learning, 2020, algorithm 2 with φ(z) = z: each
 // layer goes rate · ‖x‖ / ‖u‖ along u, its AdamW direction.
-void Optimizer::lamb(std::span<float> parameters, std::span<const float> gradients,
-                     float gradient_scale, double rate) {
-    kernels::AdamStep step = adam_step(steps_, gradient_scale, 1.0);
-    step.decay = static_cast<float>(options_.weight_decay);
-    kernels::adam_direction(parameters.data(), gradients.data(), state_.data(),
-                            state_.data() + parameters_, direction_.data(), parameters_, step);
+void Optimizer::lamb(std::span<float> parameters, double rate) {
     for (const FlatRange& layer : layers_) {
         float* values = parameters.data() + layer.offset;
         const float* direction = direction_.data() + layer.offset;

@@ -42,19 +42,25 @@ class Optimizer {
     std::int64_t steps() const { return steps_; }
     void set_steps(std::int64_t steps) { steps_ = steps; }
     std::span<float> state() { return state_; }
+    // The same, which steps from now on leave as it is: the next one writes the moments elsewhere,
+    // in the pass that it makes anyway. Valid until the next hold(); not written to by anybody.
+    std::span<const float> hold();
     // Numbers of state for each parameter: 1 or 2. state() is one block of all parameters after
     // the other.
     static std::size_t moments(TrainOptimizer kind) { return kind == TrainOptimizer::sgd ? 1 : 2; }
 
   private:
-    void lamb(std::span<float> parameters, std::span<const float> gradients, float gradient_scale,
-              double rate);
+    void update(std::size_t at, std::span<float> parameters, std::span<const float> gradients,
+                float* moments, float gradient_scale, double rate);
+    void lamb(std::span<float> parameters, double rate);
 
     OptimizerOptions options_;
     std::size_t parameters_;
     std::vector<FlatRange> layers_;
     std::int64_t steps_ = 0;
     std::vector<float> state_;
+    std::vector<float> other_;      // what hold() has shown, from the step after it on
+    bool held_ = false;             // state_ is shown: the next step goes to other_
     std::vector<float> direction_;  // LAMB's, kept to allocate once
 };
 

@@ -72,10 +72,10 @@ Result<RunEnd> TrainingRun::run() {
         if (stop_) {
             break;
         }
-        LOCKSTEP_TRY(evaluate());
+        LOCKSTEP_TRY(evaluate_or_save());
     }
     if (!stop_ && !evaluated_) {  // resumed from the checkpoint of the end
-        LOCKSTEP_TRY(evaluate());
+        LOCKSTEP_TRY(evaluate_or_save());
     }
     end_.stopped = stop_;
     if (!end_.abandoned) {
@@ -190,6 +190,12 @@ void TrainingRun::take_errors(const Evaluation& sums) {
     end_.mean_error = sums.absolute / sums.samples * deviation;
     const double spread = sums.target_squares - sums.targets * sums.targets / sums.samples;
     end_.explained = spread > 0.0 ? 1.0 - sums.squares / spread : 0.0;
+}
+
+// An image of the test set that cannot be read takes no step with it that was made.
+Status TrainingRun::evaluate_or_save() {
+    Status done = evaluate();
+    return done ? Status{} : lost(std::move(done).error().in("evaluation"));
 }
 
 // Accuracy, or errors, and loss on the test set.

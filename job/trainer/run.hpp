@@ -117,6 +117,7 @@ class TrainingRun {
     CheckpointHead checkpoint_head() const;
     Status export_weights();
     Status evaluate();
+    Status evaluate_or_save();
     void take_errors(const Evaluation& sums);
     Status lost(Error error);
     void phase(const char* name);

@@ -244,9 +244,17 @@ Status TrainingRun::find_batch_size() {
         limits.bytes = cuda_device::free_bytes() / 10 * 8 /
                        std::max(ranks_of_node_ / std::max(cuda_device::visible(), 1), 1);
     }
-    const Result<std::int64_t> mine = largest_batch(
-        limits, batch_attempt(config_, {model_layers(config_, shape_of(data_)), first, count},
+    const auto search = [&]() -> Result<std::int64_t> {
+        try {
+            return largest_batch(
+                limits,
+                batch_attempt(config_, {model_layers(config_, shape_of(data_)), first, count},
                               data_.train, device()));
+        } catch (const UnreadableSample& unreadable) {
+            return fail(unreadable.error);
+        }
+    };
+    const Result<std::int64_t> mine = search();
     cuda_device::empty_cache();
     Communicator& trainers = strategy_->trainers();
     std::vector<std::int64_t> found(static_cast<std::size_t>(trainers.size()), 0);

@@ -137,7 +137,7 @@ Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss
          i += static_cast<std::uint32_t>(group.size())) {
         mine.push_back(i);
     }
-    Loader loader{test, kEvaluationBatch, evaluation_workers(test)};
+    Loader loader{test, evaluation_batch(test, kEvaluationBatch), evaluation_workers(test)};
     loader.begin(std::move(mine));
     Evaluation out;
     for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
@@ -174,6 +174,13 @@ void show_slice(CheckpointPart& part, std::size_t number, Section section, std::
     slice.section = section;
     slice.offset = offset;
     slice.source = values;
+    slice.kept = false;
+}
+
+void keep_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+                std::span<const float> values) {
+    show_slice(part, number, section, offset, values);
+    part.slices[number].kept = true;
 }
 
 void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
@@ -188,7 +195,7 @@ void show_model(Model& model, Optimizer& optimizer, Snapshot& out) {
     out.sizes = {values.size(), model.buffers().size(), optimizer.state().size()};
     show_slice(out.part, 0, Section::parameters, 0, values);
     copy_slice(out.part, 1, Section::buffers, 0, model.buffers());
-    show_slice(out.part, 2, Section::optimizer, 0, optimizer.state());
+    keep_slice(out.part, 2, Section::optimizer, 0, optimizer.hold());
     if (out.layout.empty()) {
         out.layout = model.parameters().layout().json();
     }

@@ -179,8 +179,11 @@ void write_model(const Checkpoint& state, Model& model, Optimizer& optimizer);
 // The snapshot of a rank that holds everything, of whose state only what changes in a forward pass
 // is copied at once.
 void show_model(Model& model, Optimizer& optimizer, Snapshot& out);
-// Floats of a part: slice number `number` of it. show_slice(): Snapshot::copy() copies them.
+// Floats of a part: slice number `number` of it. show_slice(): Snapshot::copy() copies them;
+// keep_slice(): they stay as they are until the next snapshot (Optimizer::hold()).
 void show_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+                std::span<const float> values);
+void keep_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
                 std::span<const float> values);
 void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
                 std::span<const float> values);

@@ -23,6 +23,8 @@ constexpr std::array kSlurmErrorRows{
     SlurmErrorRow{2021, "Job/step already completing or completed", SlurmError::already_over},
     SlurmErrorRow{2002, "Access/permission denied", SlurmError::denied},  // *
     SlurmErrorRow{1007, "Protocol authentication error", SlurmError::unauthenticated},
+    SlurmErrorRow{6000, "Invalid authentication credential", SlurmError::unauthenticated},
+    SlurmErrorRow{0, "Authentication credential expired", SlurmError::unauthenticated},
     SlurmErrorRow{9003, "Nothing found", SlurmError::nothing_found},  // *
     SlurmErrorRow{-1, "Unspecified error", SlurmError::unspecified},  // *
     SlurmErrorRow{0, "unrecognized option", SlurmError::argument_unknown},

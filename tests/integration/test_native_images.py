@@ -49,7 +49,7 @@ class NativeImages(harness.TestCase):
     def submit(self, **train):
         return self.daemon.submit({
             "name": "images", "framework": "native", "working_directory": str(self.folder),
-            "resources": {"ranks_per_node": 2},
+            "resources": {"ranks_per_node": 2}, "checkpoint": {"directory": str(self.folder / "kept")},
             "train": {"model": "mnist_convnet", "dataset": {"name": "images", "path": "images", "resize": 32},
                       "batch_size": 8, "epochs": 6, "learning_rate": 0.003, **train}})
 
@@ -68,6 +68,16 @@ class NativeImages(harness.TestCase):
         done = self.daemon.wait_state(job["id"], harness.FINAL, 120)
         self.assertEqual(done["state"], "failed", done)
         self.assertIn("green_5.JPEG: JPEG: truncated", str(done["cause"]), done)
+
+    def test_an_image_to_test_with_that_breaks_off_takes_no_step_with_it(self):
+        broken = self.folder / "images" / "val" / "green" / "green_5.JPEG"
+        broken.write_bytes(broken.read_bytes()[:-100])
+        job = self.submit(checkpoint_every_steps=0, epochs=2)
+        done = self.daemon.wait_state(job["id"], harness.FINAL, 120)
+        self.assertEqual(done["state"], "failed", done)
+        self.assertIn("evaluation: ", str(done["cause"]), done)
+        self.assertIn("val/green/green_5.JPEG: JPEG: truncated", str(done["cause"]), done)
+        self.assertEqual([f.name for f in (self.folder / "kept").glob("step-*.ckpt")], ["step-00000005.ckpt"])
 
     def test_other_classes_to_test_with_are_refused_by_every_rank(self):
         (self.folder / "images" / "val" / "red").rename(self.folder / "images" / "val" / "rot")

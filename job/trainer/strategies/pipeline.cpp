@@ -294,7 +294,8 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
          i += static_cast<std::uint32_t>(place_.chains)) {
         mine.push_back(i);
     }
-    Loader loader{test, kPipelineEvaluation, evaluation_workers(test), first()};
+    Loader loader{test, evaluation_batch(test, kPipelineEvaluation), evaluation_workers(test),
+                  first()};
     loader.begin(std::move(mine));
     Evaluation out;
     for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
@@ -335,9 +336,10 @@ Status Pipeline::snapshot(const PartSet&, Snapshot& out) {
     const std::span<const float> values = model_->parameters().values();
     show_slice(out.part, 0, Section::parameters, offset, values);
     copy_slice(out.part, 1, Section::buffers, sum(buffer_floats_, stage), model_->buffers());
+    const std::span<const float> moments = optimizer_.hold();
     for (std::size_t block = 0; block < blocks; ++block) {
-        show_slice(out.part, 2 + block, Section::optimizer, block * whole_.floats + offset,
-                   optimizer_.state().subspan(block * values.size(), values.size()));
+        keep_slice(out.part, 2 + block, Section::optimizer, block * whole_.floats + offset,
+                   moments.subspan(block * values.size(), values.size()));
     }
     out.sizes = {whole_.floats, sum(buffer_floats_, buffer_floats_.size()), blocks * whole_.floats};
     if (out.index == 0 && out.layout.empty()) {

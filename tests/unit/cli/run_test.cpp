@@ -328,6 +328,7 @@ TEST(CliSuggest, FieldsAndWordsOfTheSpecificationAreSuggested) {
     EXPECT_THAT(suggestion({"/watch/x", "unknown field"}, nullptr),
                 HasSubstr("there are hang_seconds, straggler_score"));
     EXPECT_EQ(suggestion({"/name", "is required"}, nullptr), "");
+    EXPECT_EQ(suggestion({"", "must be an object"}, nullptr), "") << "the document itself";
     // By the specification, not by how a mistake is worded.
     EXPECT_EQ(suggestion({"/framework", "not that"}, &torch), "; did you mean pytorch?");
     EXPECT_EQ(suggestion({"/resources/node", "odd"}, nullptr), "; did you mean nodes?");

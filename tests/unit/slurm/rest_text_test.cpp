@@ -183,6 +183,9 @@ TEST(RestFailure, SaysWhoseFaultItIs) {
     EXPECT_EQ(code(500, errors(R"({"error_number":2021,"error":"translated"})")), Errc::conflict);
     EXPECT_EQ(code(500, errors(R"({"error_number":2002,"error":"translated"})")), Errc::denied);
     EXPECT_EQ(code(500, errors(R"({"error_number":1007,"error":"translated"})")), Errc::denied);
+    EXPECT_EQ(code(500, errors(R"({"error_number":6000,"error":"translated"})")), Errc::denied);
+    EXPECT_EQ(code(500, errors(R"({"error":"Invalid authentication credential"})")), Errc::denied);
+    EXPECT_EQ(code(500, errors(R"({"error":"Authentication credential expired"})")), Errc::denied);
     EXPECT_EQ(code(500, errors(R"({"error_number":2000,"error":"Invalid user"})")),
               Errc::unavailable)
         << "the number counts";

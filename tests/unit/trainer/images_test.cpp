@@ -37,7 +37,7 @@ std::vector<std::uint8_t> red_and_blue(int height, int width) {
 
 // `pixels` as they are in `space`, `components` bytes each.
 std::string jpeg_of(int height, int width, std::vector<std::uint8_t> pixels,
-                    J_COLOR_SPACE space = JCS_RGB, int components = 3) {
+                    J_COLOR_SPACE space = JCS_RGB, int components = 3, bool progressive = false) {
     jpeg_compress_struct jpeg{};
     jpeg_error_mgr errors{};
     jpeg.err = jpeg_std_error(&errors);
@@ -51,6 +51,9 @@ std::string jpeg_of(int height, int width, std::vector<std::uint8_t> pixels,
     jpeg.in_color_space = space;
     jpeg_set_defaults(&jpeg);
     jpeg_set_quality(&jpeg, 95, TRUE);
+    if (progressive) {
+        jpeg_simple_progression(&jpeg);
+    }
     jpeg_start_compress(&jpeg, TRUE);
     while (jpeg.next_scanline < jpeg.image_height) {
         std::uint8_t* row = pixels.data() + static_cast<std::size_t>(jpeg.next_scanline) *
@@ -177,6 +180,34 @@ TEST(ImageDecode, WhatIsFarTooLargeIsRefusedBeforeMemoryIsTakenForIt) {
     ASSERT_NE(frame, std::string::npos);
     jpeg.replace(frame + 5, 4, "\xFD\xE8\xFD\xE8");  // 65,000 each
     EXPECT_EQ(image_size(jpeg).error().message, "65000 × 65000 pixels are more than 100000000");
+}
+
+TEST(ImageDecode, AJpegOfEndlessScansIsGivenUp) {
+    const std::string jpeg = jpeg_of(24, 20, red_and_blue(24, 20), JCS_RGB, 3, true);
+    Image image;
+    ASSERT_TRUE(decode_image(jpeg, 8, image)) << "ten scans";
+    const std::size_t last = jpeg.rfind("\xFF\xDA");
+    const std::string scan = jpeg.substr(last, jpeg.size() - 2 - last);
+    std::string endless = jpeg.substr(0, jpeg.size() - 2);
+    for (int i = 0; i < 300; ++i) {
+        endless += scan;
+    }
+    EXPECT_EQ(decode_image(endless + "\xFF\xD9", 8, image).error().message,
+              "JPEG: more than 200 scans");
+}
+
+TEST(ImageDecode, AnImageFileOfAnySizeIsNotRead) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directories(folder.path() / "c");
+    ASSERT_TRUE(replace_file(folder.path() / "c" / "a.jpg", jpeg_of(8, 8, red_and_blue(8, 8))));
+    std::filesystem::resize_file(folder.path() / "c" / "a.jpg", (64U << 20U) + 1);
+    ImageFiles files{folder.path(), 4, false};
+    files.add("c/a.jpg");
+    std::vector<float> out(48);
+    const Status read = files.read(0, 0, out.data());
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().code, Errc::invalid);
+    EXPECT_NE(read.error().message.find("c/a.jpg: larger than 64 MiB"), std::string::npos);
 }
 
 TEST(ImageCut, TheMiddleIsThatOfResizing) {

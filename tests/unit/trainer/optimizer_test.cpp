@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +52,46 @@ INSTANTIATE_TEST_SUITE_P(
                     Known{{TrainOptimizer::adamw, 0.0, 0.1}, {0.6809359, -1.6512349, 0.1957864}},
                     Known{{TrainOptimizer::sgd, 0.9, 0.1}, {0.849858, -1.605195, -0.1894575}}),
     [](const auto& each) { return std::string{to_string(each.param.options.kind)}; });
+
+class OptimizerHolds : public testing::TestWithParam<TrainOptimizer> {};
+
+// A checkpoint is written from the moments themselves, not from a copy.
+TEST_P(OptimizerHolds, WhatItShowsWhileItsStepsAreTheSame) {
+    constexpr std::size_t kCount = 10'001;  // three blocks, the last one odd
+    const OptimizerOptions options{GetParam(), 0.9, 0.01};
+    const std::vector<FlatRange> layers{{0, 6'000}, {6'000, kCount - 6'000}};
+    Optimizer plain{options, kCount, layers};
+    Optimizer holding{options, kCount, layers};
+    std::vector<float> want(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+        want[i] = std::sin(static_cast<float>(i));
+    }
+    std::vector<float> got = want;
+    std::vector<float> gradients(kCount);
+    std::span<const float> held;
+    std::vector<float> copy;
+    for (int step = 0; step < 9; ++step) {
+        if (step % 4 == 1) {
+            held = holding.hold();
+            copy.assign(held.begin(), held.end());
+            EXPECT_EQ(holding.hold().data(), held.data()) << "twice before a step";
+        }
+        for (std::size_t i = 0; i < kCount; ++i) {
+            gradients[i] = std::cos(static_cast<float>(i + static_cast<std::size_t>(step)));
+        }
+        plain.step(want, gradients, 0.5F, kRate);
+        holding.step(got, gradients, 0.5F, kRate);
+        ASSERT_EQ(got, want) << step;
+        ASSERT_TRUE(std::ranges::equal(holding.state(), plain.state())) << step;
+        ASSERT_TRUE(std::ranges::equal(held, copy)) << step;
+    }
+    EXPECT_FALSE(std::ranges::equal(held, holding.state()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerHolds,
+                         testing::Values(TrainOptimizer::adam, TrainOptimizer::adamw,
+                                         TrainOptimizer::sgd, TrainOptimizer::lamb),
+                         [](const auto& each) { return std::string{to_string(each.param)}; });
 
 // LAMB: each layer goes rate · ‖x‖ along its AdamW direction, whatever the direction's length.
 TEST(Optimizer, LambMovesEveryLayerByItsOwnNorm) {
