@@ -40,7 +40,39 @@ bool is_busy(const telemetry::JobSeries* series, std::int32_t rank) {
     return code && *code != kTraining;
 }
 
+template <class Desync>
+void withdraw(Draft& draft, const Desync& known) {
+    auto over = words(draft.job(), known.rank,
+                      "nobody waits for rank " + std::to_string(known.rank) + " in NCCL any more");
+    over.since = known.since;
+    over.over = true;
+    draft.add(std::move(over));
+}
+
 }  // namespace
+
+void desync_outlived(Draft& draft, GenerationRun& run) {
+    constexpr std::int64_t kRunAhead =
+        2;  // steps of which the host reports before the GPU has made them
+    const Generation* live = draft.job().live_generation();
+    if (live == nullptr || !live->desync || draft.at.series == nullptr) {
+        run.desync_step.reset();
+        return;
+    }
+    std::int64_t step = 0;  // of those that are said to wait
+    for (std::size_t rank = 0; rank < draft.at.series->present(); ++rank) {
+        if (static_cast<std::int32_t>(rank) != live->desync->rank) {
+            step = std::max(step, draft.at.series->rank(rank).last_step());
+        }
+    }
+    if (!run.desync_step) {
+        run.desync_step = step;
+    }
+    if (step > *run.desync_step + kRunAhead) {
+        withdraw(draft, *live->desync);
+        run.desync_step.reset();
+    }
+}
 
 void desync_seen(Draft& draft, AttemptRun& run, const wire::Desync& seen) {
     const Generation* live = draft.job().live_generation();
@@ -49,12 +81,8 @@ void desync_seen(Draft& draft, AttemptRun& run, const wire::Desync& seen) {
         return;
     }
     if (live->desync && live->desync->rank != seen.rank) {
-        const std::int32_t rank = live->desync->rank;
-        auto over = words(draft.job(), rank,
-                          "nobody waits for rank " + std::to_string(rank) + " in NCCL any more");
-        over.since = live->desync->since;
-        over.over = true;
-        draft.add(std::move(over));
+        withdraw(draft, *live->desync);
+        run.generation.desync_step.reset();
         live = draft.job().live_generation();
     }
     if (seen.rank < 0 || live->desync || live->exited[static_cast<std::size_t>(seen.rank)]) {

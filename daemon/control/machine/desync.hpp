@@ -13,4 +13,8 @@ namespace lockstep {
 // job's steps may do so in every step: not told yet. A rank that has ended is known by its end.
 void desync_seen(Draft& draft, AttemptRun& run, const wire::Desync& seen);
 
+// Steps that the others have made since say that nobody waits any more, where the agent cannot:
+// NCCL's RAS may be gone, or have lost the rank for good.
+void desync_outlived(Draft& draft, GenerationRun& run);
+
 }  // namespace lockstep

@@ -70,6 +70,8 @@ struct GenerationRun {
     std::optional<Time> abort_sent{};
     bool abort_due = false;  // somebody may not have been sent it
     HangWatch hang_watch{};
+    // The step of those that are said to wait for a rank in NCCL, when lockstepd first looked.
+    std::optional<std::int64_t> desync_step{};
     std::optional<EvidenceRun> evidence{};
     std::optional<GrowthWait> growth{};
     bool time_limit_told = false;  // that its end is near is among the events

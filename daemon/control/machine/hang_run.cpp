@@ -1,5 +1,6 @@
 #include "daemon/control/machine/hang_run.hpp"
 
+#include "daemon/control/machine/desync.hpp"
 #include "daemon/control/machine/hang_words.hpp"
 #include "daemon/control/machine/rank_findings.hpp"
 #include "job/base/limits.hpp"
@@ -94,6 +95,8 @@ void watch_for_hang(Draft& draft, AttemptRun& run) {
     if (live != nullptr && live->hang) {
         hang_is_over(draft, run.generation);
     }
+    desync_outlived(draft, run.generation);
+    live = draft.job().live_generation();
     if (live == nullptr || live->running_at == 0 || live->exited_count > 0 || live->first_failure ||
         (run.generation.evidence && run.generation.evidence->hang)) {
         return;

@@ -257,16 +257,25 @@ Task<Result<std::string>> ask_ras_diagnostics(RasAddress address,
     co_return co_await converse_on_diagnostics(*open);
 }
 
+// Each node's NCCL_RAS_ADDR differs, since Lockstep gives it one: that is no finding. Other values
+// of variables come last: there may be one for each node, and ras.txt has them all.
 std::vector<std::string> diagnostics_found(std::string_view text) {
     constexpr std::string_view kBegins = " NCCL DIAG [INFO]";
+    constexpr std::string_view kOurs = "NCCL_RAS_ADDR";
     std::vector<std::string> out;
+    std::vector<std::string> values;
     for (const std::string& line : split(text, '\n')) {
         const auto at = line.find(kBegins);
-        if (at != std::string::npos && out.size() < limits::kEvidenceGaps) {
-            const std::string_view found = std::string_view{line}.substr(at + kBegins.size());
-            out.push_back(printable(trim(found.substr(0, limits::kTextBytes))));
+        if (at == std::string::npos || line.find(kOurs, at) != std::string::npos) {
+            continue;
         }
+        const std::string_view found = std::string_view{line}.substr(at + kBegins.size());
+        const bool is_value = found.find("NCCL_") != std::string_view::npos &&
+                              found.find('=') != std::string_view::npos;
+        (is_value ? values : out).push_back(printable(trim(found.substr(0, limits::kTextBytes))));
     }
+    out.insert(out.end(), values.begin(), values.end());
+    out.resize(std::min(out.size(), limits::kEvidenceGaps));
     return out;
 }
 

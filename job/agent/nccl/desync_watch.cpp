@@ -9,8 +9,10 @@ namespace {
 // Counts alone are told no more often than this; a lag that changes at once.
 constexpr auto kRowsEvery = std::chrono::seconds{10};
 
-std::string process_name(const std::string& host, std::int64_t pid) {
-    return host + " " + std::to_string(pid);
+// One that RAS has lost ("unknown", −1) is nobody else's.
+std::string process_name(const RasCommunicator& where, std::int32_t place, const std::string& host,
+                         std::int64_t pid) {
+    return pid > 0 ? host + " " + std::to_string(pid) : where.key + " " + std::to_string(place);
 }
 
 std::int64_t sum(const std::map<std::string, std::int64_t>& launched) {
@@ -64,7 +66,7 @@ void DesyncWatch::learn(const RasStatus& status) {
         }
         for (const RasRank& one : communicator.ranks) {
             if (one.pid > 0) {
-                processes_[process_name(one.host, one.pid)] = one.rank;
+                processes_[process_name(communicator, one.rank, one.host, one.pid)] = one.rank;
             }
         }
     }
@@ -83,6 +85,21 @@ std::int32_t DesyncWatch::rank_of(const RasCommunicator& communicator, bool of_a
     return all_here && communicator.size <= job_.world_size ? local_rank_(pid).value_or(-1) : -1;
 }
 
+// Whether RAS has lost ranks that NCCL has not: of several that are silent it may be RAS that is
+// cut off, and without one that has really stopped the others do not get far.
+bool DesyncWatch::is_out_of_touch(const std::vector<Member>& members) {
+    constexpr std::int64_t kRunAhead = 64;  // launched before somebody waits for the first of them
+    std::int64_t front = 0;
+    for (const Member& one : members) {
+        front = std::max(front, one.total);
+    }
+    const auto silent =
+        std::count_if(members.begin(), members.end(), [](const Member& one) { return one.silent; });
+    return silent > 1 || std::any_of(members.begin(), members.end(), [front](const Member& one) {
+               return one.silent && front - one.total > kRunAhead;
+           });
+}
+
 DesyncWatch::Standing DesyncWatch::standing(const RasCommunicator& communicator, TimePoint now) {
     Standing out;
     out.communicator = &communicator;
@@ -90,7 +107,7 @@ DesyncWatch::Standing DesyncWatch::standing(const RasCommunicator& communicator,
     const bool of_all = is_of_all(communicator);
     for (const RasRank& one : communicator.ranks) {
         Member member;
-        member.process = process_name(one.host, one.pid);
+        member.process = process_name(communicator, one.rank, one.host, one.pid);
         member.rank = rank_of(communicator, of_all, one.rank, member.process, one.pid);
         member.place = one.rank;
         member.launched = one.launched;
@@ -100,7 +117,7 @@ DesyncWatch::Standing DesyncWatch::standing(const RasCommunicator& communicator,
     }
     for (const RasMissing& one : communicator.missing) {
         Member member;
-        member.process = process_name(one.host, one.pid);
+        member.process = process_name(communicator, one.rank, one.host, one.pid);
         member.rank = rank_of(communicator, of_all, one.rank, member.process, one.pid);
         member.place = one.rank;
         member.silent = true;
@@ -116,7 +133,7 @@ DesyncWatch::Standing DesyncWatch::standing(const RasCommunicator& communicator,
         member.total = sum(member.launched);
         out.members.push_back(std::move(member));
     }
-    out.usable = out.usable && communicator.size > 1 &&
+    out.usable = out.usable && !is_out_of_touch(out.members) && communicator.size > 1 &&
                  out.members.size() == static_cast<std::size_t>(communicator.size);
     Past next;
     for (const Member& one : out.members) {
@@ -147,30 +164,33 @@ void DesyncWatch::compare(Standing& one) {
         }
         return;
     }
-    // As many each: is there one that has done other things than all the rest, who agree?
-    constexpr std::size_t kCrowd = 3;
-    for (const Member& odd : one.members) {
-        const auto differs = [&odd](const Member& other) { return other.launched != odd.launched; };
-        const auto others = std::count_if(one.members.begin(), one.members.end(), differs);
-        if (one.members.size() < kCrowd ||
-            static_cast<std::size_t>(others) + 1 < one.members.size()) {
+    // As many each: is there one that has done other things than all the rest, who agree? Of three
+    // two belong to the rest. One pass: this is every look at a healthy job.
+    if (one.members.size() < 3) {
+        return;
+    }
+    const auto& first = one.members[0].launched;
+    const auto& second = one.members[1].launched;
+    const auto& crowd = first == second || first == one.members[2].launched ? first : second;
+    const Member* odd = nullptr;
+    for (const Member& member : one.members) {
+        if (member.launched == crowd) {
             continue;
         }
-        const Member& crowd = &odd == &one.members.front() ? one.members[1] : one.members.front();
-        const bool agree =
-            std::all_of(one.members.begin(), one.members.end(), [&](const Member& other) {
-                return &other == &odd || other.launched == crowd.launched;
-            });
-        if (agree) {
-            one.differ = true;
-            one.behind.push_back(&odd);
-            for (const Member& member : one.members) {
-                if (&member != &odd) {
-                    one.waiting.push_back(&member);
-                }
-            }
+        if (odd != nullptr) {
+            return;
         }
+        odd = &member;
+    }
+    if (odd == nullptr) {
         return;
+    }
+    one.differ = true;
+    one.behind.push_back(odd);
+    for (const Member& member : one.members) {
+        if (&member != odd) {
+            one.waiting.push_back(&member);
+        }
     }
 }
 
@@ -236,14 +256,42 @@ void DesyncWatch::add_rows(const std::vector<Standing>& all, TimePoint now, Seen
     }
 }
 
-// It stays named until it launches more: while all are ended, its communicator goes first.
+// It stays named until its communicator goes on: any of its ranks, since without one that is waited
+// for none does. Where the communicator is gone, until one of its processes launches more in
+// another: while a job is ended, communicators go before their processes.
 bool DesyncWatch::has_gone_on(const std::vector<Standing>& all) const {
-    return std::any_of(all.begin(), all.end(), [this](const Standing& one) {
-        return one.communicator->key == named_->key &&
-               std::any_of(one.members.begin(), one.members.end(), [this](const Member& member) {
-                   return member.place == named_->place && member.total > named_->total;
-               });
-    });
+    for (const Standing& one : all) {
+        if (one.communicator->key == named_->key) {
+            return launched_by_all(one.members) > named_->launched;
+        }
+    }
+    for (const auto& [process, launched] : launched_by_process(all, "")) {
+        const auto before = named_->elsewhere.find(process);
+        if (before != named_->elsewhere.end() && launched > before->second) {
+            return true;
+        }
+    }
+    return false;
+}
+
+std::int64_t DesyncWatch::launched_by_all(const std::vector<Member>& members) {
+    std::int64_t out = 0;
+    for (const Member& one : members) {
+        out += one.total;
+    }
+    return out;
+}
+
+// In all communicators but one.
+std::map<std::string, std::int64_t> DesyncWatch::launched_by_process(
+    const std::vector<Standing>& all, const std::string& without) {
+    std::map<std::string, std::int64_t> out;
+    for (const Standing& one : all) {
+        for (const Member& member : one.members) {
+            out[member.process] += one.communicator->key == without ? 0 : member.total;
+        }
+    }
+    return out;
 }
 
 // Whether it may wait where nothing is counted.
@@ -308,8 +356,8 @@ void DesyncWatch::name(const std::vector<Standing>& all, TimePoint now) {
     Named named;
     named.since = where->since;
     named.key = where->communicator->key;
-    named.place = who->place;
-    named.total = who->total;
+    named.launched = launched_by_all(where->members);
+    named.elsewhere = launched_by_process(all, named.key);
     named.finding.rank = who->rank;
     named.finding.message = words(*where, *who);
     named_ = std::move(named);

@@ -5,10 +5,10 @@
 // launched fewer operations than others, these others wait for the ones with the fewest. Of those,
 // a rank that itself waits in another communicator is excused. If exactly one remains, and it has
 // for long enough, it is named; of several nobody knows which holds up the other (what goes from
-// rank to rank, ncclSend and ncclRecv, is not counted), and then nobody is named. Nor is a rank
-// that is in a communicator for which nothing is counted, or one that is being made or left: it may
-// be waiting there. Ranks with equally many operations of different kinds disagree: the one that
-// has other ones than all the rest is named.
+// rank to rank, ncclSend and ncclRecv and what is made of them (all-to-all, gather, scatter), is
+// not counted), and then nobody is named. Nor is a rank that is in a communicator for which nothing
+// is counted, or one that is being made or left: it may be waiting there. Ranks with equally many
+// operations of different kinds disagree: the one that has other ones than all the rest is named.
 //
 // A rank may just be slow: loading data, saving a checkpoint. How long a job's ranks have waited
 // and then gone on is remembered, and nobody is named before twice that.
@@ -60,7 +60,7 @@ class DesyncWatch {
     };
     struct Seen {
         std::vector<Row> rows{};              // of ranks of which there is news
-        std::optional<Finding> waited_for{};  // at every look, until it has launched more
+        std::optional<Finding> waited_for{};  // at every look, until they go on
     };
     Seen take(const RasStatus& status, TimePoint now);
 
@@ -93,9 +93,10 @@ class DesyncWatch {
     struct Named {
         Finding finding{};
         TimePoint since{};
-        std::string key{};  // of the communicator
-        std::int32_t place = 0;
-        std::int64_t total = 0;
+        std::string key{};          // of the communicator
+        std::int64_t launched = 0;  // by all of its ranks
+        // By each process in the other communicators.
+        std::map<std::string, std::int64_t> elsewhere{};
     };
     struct Told {
         std::int64_t launched = 0;  // not told yet
@@ -112,6 +113,10 @@ class DesyncWatch {
     void add_rows(const std::vector<Standing>& all, TimePoint now, Seen& out);
     void name(const std::vector<Standing>& all, TimePoint now);
     bool has_gone_on(const std::vector<Standing>& all) const;
+    static bool is_out_of_touch(const std::vector<Member>& members);
+    static std::int64_t launched_by_all(const std::vector<Member>& members);
+    static std::map<std::string, std::int64_t> launched_by_process(const std::vector<Standing>& all,
+                                                                   const std::string& without);
     static std::string words(const Standing& where, const Member& who);
     static bool may_wait_unseen(const std::vector<Standing>& all, const std::string& process);
 

@@ -200,7 +200,12 @@ void RasWatch::tell(Watching& watching, const DesyncWatch::Seen& seen) {
         desync.waited_ms =
             std::chrono::duration_cast<std::chrono::milliseconds>(seen.waited_for->waited).count();
     }
-    handlers_.waited_for(std::move(desync));
+    // A lockstepd of before does not know the message, and none wants to hear every two seconds
+    // that all is well.
+    const std::int32_t rank = desync.rank;
+    if ((rank >= 0 || watching.told != rank) && handlers_.waited_for(std::move(desync))) {
+        watching.told = rank;
+    }
 }
 
 // Once for the job: every generation would say it again.

@@ -34,8 +34,9 @@ class RasWatch {
   public:
     struct Handlers {
         std::function<void(std::int32_t rank, const RankReport& row)> seen;
-        // After every look.
-        std::function<void(wire::Desync)> waited_for;
+        // At every look while there is one, and once when there is none. False: it could not be
+        // said, and is said again.
+        std::function<bool(wire::Desync)> waited_for;
         // Something the job's user should know: what cannot be seen, and why.
         std::function<void(std::string message)> warn;
     };
@@ -66,6 +67,7 @@ class RasWatch {
         std::chrono::milliseconds pause{0};  // until the next look
         int failures = 0;                    // in a row
         bool over = false;
+        std::optional<std::int32_t> told{};  // the rank that was said to be waited for; −1: none
         net::steady_timer timer;
         std::shared_ptr<tcp::socket> socket;  // of the question under way
     };

@@ -77,10 +77,12 @@ RasWatch::Handlers Node::nccl_handlers() {
     RasWatch::Handlers out;
     out.seen = [this](std::int32_t rank, const RankReport& row) { reports_.seen(rank, row); };
     out.waited_for = [this](wire::Desync desync) {
-        if (machine_.connected()) {  // by the time the daemon is back it is old
+        const bool there = machine_.connected();  // by the time the daemon is back it is old
+        if (there) {
             outbox_.control(desync);
             wake_();
         }
+        return there;
     };
     out.warn = [this](std::string message) { warn(-1, std::move(message)); };
     return out;

@@ -80,6 +80,53 @@ TEST_F(DesyncWatchTest, TheRankThatSkippedAnOperationIsNamedWithinTenSeconds) {
     EXPECT_EQ(named_after(1, {group({9, 9, 9, 9})}), -1);
 }
 
+// Of a slow rank that comes in the end: the others leave the communicator with it before the next
+// look.
+TEST_F(DesyncWatchTest, ItIsForgottenWhenItsRanksGoOnInAnotherCommunicator) {
+    const auto second = [](std::uint64_t count) { return group({count, count, count, count}, 9); };
+    EXPECT_EQ(named_after(4, {group({5, 6, 6, 6}), second(20)}), 0);
+    EXPECT_EQ(named_after(3, {second(20)}), 0) << "ended with the job, for all that is known";
+    EXPECT_EQ(named_after(1, {second(21)}), -1);
+    EXPECT_EQ(named_after(4, {second(21)}), -1);
+}
+
+// NCCL's RAS has given a process up that was stopped for a minute, and never asks it again.
+TEST_F(DesyncWatchTest, ItIsForgottenWhenTheOthersGoOnThoughItIsNotHeardOfAgain) {
+    const auto without = [](std::uint64_t count) {
+        RasGroup out = group({count, count, count, 10});
+        out.members[3].missing = out.members[3].unresponsive = out.members[3].dead = true;
+        return out;
+    };
+    EXPECT_EQ(named_after(1, {group({10, 10, 10, 10})}), -1);
+    EXPECT_EQ(named_after(4, {without(11)}), 3);
+    EXPECT_EQ(named_after(1, {without(30)}), -1) << "without it none goes on";
+    // And its last count is none to go by: rank 1 is behind.
+    RasGroup later = without(500);
+    later.members[1].launched[kAllReduce] = 499;
+    EXPECT_EQ(named_after(6, {later}), -1);
+}
+
+TEST_F(DesyncWatchTest, OfSeveralSilentOnesItMayBeRasThatIsCutOff) {
+    RasGroup out = group({11, 10, 10, 11});
+    EXPECT_EQ(named_after(1, {group({10, 10, 10, 10})}), -1);
+    for (const std::size_t silent : {2U, 3U}) {
+        out.members[silent].missing = out.members[silent].unresponsive = true;
+    }
+    EXPECT_EQ(named_after(6, {out}), -1);
+}
+
+// 4,000 ranks between two steps, every two seconds, on the agent's only thread.
+TEST_F(DesyncWatchTest, AHealthyJobsLookIsOnePassOverItsRanks) {
+    world(4'000, 1);
+    const std::vector<RasGroup> all{group(std::vector<std::uint64_t>(4'000, 7))};
+    const auto status = parse_ras_status(ras_words(all));
+    ASSERT_TRUE(status);
+    const auto began = std::chrono::steady_clock::now();
+    watch_->take(*status, DesyncWatch::TimePoint{Seconds{2}});
+    // Tens of milliseconds, with a sanitizer hundreds; to compare all with all took seconds.
+    EXPECT_LT(std::chrono::steady_clock::now() - began, Seconds{1});
+}
+
 TEST_F(DesyncWatchTest, ARankWhoseCountMovesIsSlowAndNotNamed) {
     for (std::uint64_t step = 1; step < 20; ++step) {
         EXPECT_EQ(named_after(1, {group({step + 1, step, step + 1, step + 1})}), -1);

@@ -352,6 +352,23 @@ TEST_F(EvidenceTest, WhatNcclsDiagnosticsFindIsWrittenAndTold) {
     end(daemon, *agent);
 }
 
+// Each node has an address of RAS from Lockstep: of eight nodes only that was told, and no Xid.
+TEST(NcclDiagnostics, LockstepsOwnVariableHidesNoFinding) {
+    std::string said;
+    const auto line = [&said](const std::string& words) {
+        said += "node042:12345 NCCL DIAG [INFO] " + words + "\n";
+    };
+    line("NCCL environment: mismatch across 16 ranks in comm 0x1234 for NCCL_RAS_ADDR");
+    for (int node = 0; node < 8; ++node) {
+        line("NCCL environment: NCCL_RAS_ADDR=127.0.0.1:4" + std::to_string(node) + " on rank(s)");
+    }
+    line("NCCL environment: NCCL_DEBUG=INFO on rank(s) {0,1}");
+    line("GPU 0000:1b:00.0: Xid 79 in the kernel's log");
+    EXPECT_EQ(diagnostics_found(said),
+              (std::vector<std::string>{"GPU 0000:1b:00.0: Xid 79 in the kernel's log",
+                                        "NCCL environment: NCCL_DEBUG=INFO on rank(s) {0,1}"}));
+}
+
 TEST_F(EvidenceTest, WhatIsNotNcclIsSaidToBeSo) {
     plain_gdb();
     RasServer server{"HTTP/1.1 400 Bad Request\n"};

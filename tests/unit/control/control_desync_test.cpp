@@ -65,6 +65,18 @@ TEST_F(DesyncTest, IsToldOnceForAsLongAsItLastsAndEndsNothing) {
     EXPECT_EQ(show(id_)["anomalies"]["desync"], 2);
 }
 
+TEST_F(DesyncTest, StepsOfTheOthersSayThatItIsOverWhateverTheAgentSees) {
+    start();
+    step(1, 5, 0.1);
+    say(1, 4000);
+    until([&] { return desync().is_object(); }, "it is told");
+    step(2, 7, 0.1);
+    EXPECT_TRUE(desync().is_object()) << "two steps may be reported ahead of the GPU";
+    step(3, 8, 0.1);
+    until([&] { return desync().is_null(); }, "they go on, and NCCL's RAS says nothing any more");
+    EXPECT_EQ(state(id_), "running");
+}
+
 TEST_F(DesyncTest, WhoIsWaitedForInEveryStepIsNot) {
     start();
     step(1, 5, 10.0);
