@@ -162,7 +162,8 @@ export function metricValue(metric: string, value: Loose | null | undefined): st
 /** step_seconds → Step time; grad_norm → Grad norm. */
 export function metricTitle(metric: string): string {
   const known: Record<string, string> = {
-    loss: 'Loss', step_seconds: 'Step time', busy_seconds: 'Compute time', comm_wait_seconds: 'Wait for other ranks', nccl_collectives: 'NCCL collectives launched', nccl_lag: 'NCCL collectives behind',
+    loss: 'Loss', step_seconds: 'Step time', busy_seconds: 'Compute time', comm_wait_seconds: 'Wait for other ranks',
+    nccl_collectives: 'NCCL calls', nccl_lag: 'NCCL lag',
     data_wait_seconds: 'Wait for data', grad_norm: 'Gradient norm', lr: 'Learning rate', samples: 'Samples per step',
     tokens: 'Tokens per step', gpu_utilization_ratio: 'GPU utilization', gpu_memory_used_bytes: 'GPU memory in use', gpu_power_watts: 'GPU power',
     gpu_temperature_core_celsius: 'GPU temperature', gpu_sm_active_ratio: 'SMs active', gpu_tensor_active_ratio: 'Tensor cores active', gpu_dram_active_ratio: 'DRAM active',

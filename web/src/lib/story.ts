@@ -7,8 +7,8 @@ export type Weight = 'bad' | 'warn' | 'good' | 'plain' | 'quiet';
 const text = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '');
 
 const kAnomalies: Record<string, string> = {
-  straggler: 'slow rank', slow_node: 'slow node', nonfinite: 'not a number', loss_spike: 'loss spike', grad_norm_spike: 'gradient spike',
-  divergence: 'loss diverges', data_starved: 'waits for data', rank_silent: 'silent rank', hang: 'hang', desync: 'waited for in NCCL',
+  straggler: 'slow rank', nonfinite: 'not a number', grad_norm_spike: 'gradient spike',
+  divergence: 'loss diverges', data_starved: 'waits for data', rank_silent: 'silent rank',
 };
 /** What the detector says, without the score that it decided by. */
 export const plainly = (message: unknown): string => text(message).replace(/ \(score [^)]*\)/, '');
