@@ -1,6 +1,6 @@
 """Sources of a library are compiled together, in batches of any size (LOCKSTEP_UNITY_BATCH; the quick start takes all at
 once), so what is in an anonymous namespace of one is seen by the next: no two may define a constant, a variable, a
-type or a function of the same parameters by the same name there. A compiler says so only of those that share
+type or a function of the same parameters by the same name there, or by one that another has with `using a::name;`. A compiler says so only of those that share
 a batch today.
 """
 
@@ -15,6 +15,7 @@ SOURCES = re.compile(r"\bSOURCES\b(.*?)(?=\b(?:HEADERS|DEPS|PCH)\b|$)", re.DOTAL
 NAMESPACE = re.compile(r"namespace(?:\s+([\w:]+))?\s*\{")
 TYPE = re.compile(r"^(?:class|struct|union|enum(?:\s+class)?)\s+(\w+)[^;(]*\{")
 ALIAS = re.compile(r"^using\s+(\w+)\s*=\s*([^;]+);")
+BORROWED = re.compile(r"^using\s+([\w:]+::(\w+))\s*;")
 FUNCTION = re.compile(r"^(?!template\b)[\w:<>,&*\s\[\]\"]*?[\s&*>](\w+)\((.*?)\)\s*(?:const\s*)?(?:noexcept\s*)?(?:->[^{]*)?\{",
                       re.DOTALL)
 NO_VALUE = ("using", "template", "extern", "namespace", "class", "struct", "enum", "union")
@@ -80,7 +81,10 @@ def defined(code, start=0, end=None, scope="", hidden=False):
             yield from defined(code, opened + 1, closing(code, opened), scope + "::" + name if name else scope,
                                hidden or name is None)
             continue
-        if not hidden:
+        borrowed = BORROWED.match(text)  # hides nothing and is hidden by nothing, wherever it stands
+        if borrowed:
+            yield position + len(head) - len(text), (scope, borrowed.group(2), "=", borrowed.group(1))
+        if borrowed or not hidden:
             continue
         at = position + len(head) - len(text)
         if found := TYPE.match(text):

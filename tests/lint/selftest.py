@@ -65,6 +65,8 @@ class Lints(unittest.TestCase):
         clash("struct Row {\n    int a;\n};", "using Row = std::vector<int>;", "base has Row already")
         clash("using Row = int;", "using Row = long;", "base has Row already")
         clash("using Row = int;", "using Row = int;", "")
+        clash("}\nusing other::kDone;\nnamespace {", "constexpr int kDone = 1;", "base has kDone already")
+        clash("using other::kDone;", "using other::kDone;", "")
         clash("}\nint kShown = 1;\nnamespace {", "int kShown = 1;", "")
 
     def test_caps(self):

@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kNameBytes = 64;  // hashes, hosts, operations
 constexpr std::size_t kOperations = 32;
 constexpr std::int64_t kLaunches = std::int64_t{1} << 53U;  // a double holds it
-constexpr std::int32_t kSuccess = 0;                        // ncclSuccess
-constexpr std::int32_t kInProgress = 7;                     // ncclInProgress
+constexpr std::int32_t kNcclSuccess = 0;                    // ncclSuccess
+constexpr std::int32_t kNcclInProgress = 7;                 // ncclInProgress
 
 // Reads members of one object; the first that is wrong is remembered.
 class Members {
@@ -111,8 +111,8 @@ RasRank read_rank(const Json& item, Places& places, std::string& wrong) {
         const bool leaving = of.boolean("finalize_called");
         const bool destroyed = of.boolean("destroy_flag");
         const bool aborted = of.boolean("abort_flag");
-        out.in_use = init == kSuccess && (error == kSuccess || error == kInProgress) && !leaving &&
-                     !destroyed && !aborted;
+        out.in_use = init == kNcclSuccess && (error == kNcclSuccess || error == kNcclInProgress) &&
+                     !leaving && !destroyed && !aborted;
     }
     const Json* counts = from.find("collective_counts");
     if (counts != nullptr && (!counts->is_object() || counts->size() > kOperations)) {
