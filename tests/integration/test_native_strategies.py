@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 import harness
-import test_native_images
+import image_files
 
 README = harness.SOURCE / "job" / "trainer" / "README.md"
 BUILT = (harness.BIN / "lockstep-train").exists()
@@ -37,7 +37,7 @@ def make_files(folder):
         (cifar / f"{name}.bin").write_bytes(b"".join(
             bytes([chance.randrange(10)]) + chance.randbytes(3 * 32 * 32) for _ in range(8)))
     make_mnist(folder)
-    test_native_images.write_images(folder / "imagenet", each=6)
+    image_files.write(folder / "imagenet", each=6)
     make_pairs(folder)
     (folder / "housing.data").write_text("".join(
         " ".join(f"{chance.uniform(0, 50):.4f}" for _ in range(14)) + "\n" for _ in range(200)))
@@ -74,7 +74,7 @@ def shortened(train):
 
 
 @unittest.skipUnless(BUILT, "SKIPPED: lockstep-train is not built here")
-@unittest.skipUnless(test_native_images.Image, "SKIPPED: Pillow (python3-pil) is not installed here")
+@unittest.skipUnless(image_files.available(), "SKIPPED: Pillow (python3-pil) is not installed here")
 class NativeStrategies(harness.TestCase):
     def files(self):
         """A folder with all that the rows name; the weights are what a run of one step leaves."""
