@@ -5,6 +5,7 @@
 #include "job/cli/story.hpp"
 #include "job/cli/views.hpp"
 
+#include <map>
 #include <optional>
 
 namespace lockstep::cli {
@@ -80,10 +81,11 @@ class Follower {
     }
 
     // What has happened since the last look. What lies before the first one is only told of a job
-    // that was just submitted, or if it is a hang that lasts: show and events have the rest.
+    // that was just submitted, or if it lasts (a hang, a rank that is waited for): show and events
+    // have the rest.
     void tell_events() {
         const bool first = !after_;
-        std::optional<Json> hang;
+        std::map<std::string, Json> lasting;
         std::int64_t after = after_.value_or(0);
         while (true) {
             const auto page = context_.client.get_json(
@@ -96,12 +98,12 @@ class Follower {
                 if (!first || since_submission() < kJustSubmitted) {
                     tell(event);
                 } else {
-                    note_hang(event, hang);
+                    note_lasting(event, lasting);
                 }
             }
         }
-        if (hang) {
-            tell(*hang);
+        for (const auto& one : lasting) {
+            tell(one.second);
         }
         after_ = after;
     }
@@ -118,15 +120,20 @@ class Follower {
         say(format_clock(seconds) + "  " + *line);
     }
 
-    // The hang that lasts after this event, if there is one.
-    static void note_hang(const Json& event, std::optional<Json>& hang) {
+    // What lasts after this event, by the anomaly's kind.
+    static void note_lasting(const Json& event, std::map<std::string, Json>& lasting) {
         const std::string kind = text_at(event, "kind");
         const Json& data = at(event, "data");
-        if (kind == "anomaly" && text_at(data, "anomaly") == "hang") {
+        const std::string anomaly = text_at(data, "anomaly");
+        if (kind == "anomaly" && (anomaly == "hang" || anomaly == "desync")) {
             const Json& over = at(data, "over");
-            hang = over.is_boolean() && over.get<bool>() ? std::nullopt : std::optional{event};
+            if (over.is_boolean() && over.get<bool>()) {
+                lasting.erase(anomaly);
+            } else {
+                lasting[anomaly] = event;
+            }
         } else if (kind == "generation_ended" || kind == "attempt_ended" || kind == "finished") {
-            hang.reset();
+            lasting.clear();
         }
     }
 

@@ -77,6 +77,7 @@ void FollowView::take_job(const Json& job, double seconds) {
     state_ = text_at(job, "state");
     pending_ = text_at(job, "pending_reason");
     hang_ = text_at(at(job, "hang"), "message");
+    desync_ = text_at(at(job, "desync"), "message");
     smaller_ = smaller_text(job);
     now_ = seconds;
     const Json& attempts = items_at(job, "attempts");
@@ -254,6 +255,9 @@ std::vector<std::string> FollowView::lines(const Terminal& terminal, double run_
     }
     if (!hang_.empty()) {
         out.push_back("  " + paint(terminal, Style::yellow, "HANGS  " + hang_));
+    }
+    if (!desync_.empty()) {
+        out.push_back("  " + paint(terminal, Style::yellow, "WAITED FOR  " + desync_));
     }
     if (!note_.empty()) {
         out.push_back("  " + paint(terminal, Style::yellow, note_));

@@ -55,7 +55,7 @@ class FollowView {
     void list_ranks(const Terminal& terminal, std::vector<std::string>& out) const;
     void summarise_ranks(const Terminal& terminal, std::vector<std::string>& out) const;
 
-    std::string id_, name_, state_, pending_, note_, hang_, smaller_;
+    std::string id_, name_, state_, pending_, note_, hang_, desync_, smaller_;
     std::int64_t attempt_ = 0;
     std::int64_t generation_ = 0;
     std::optional<std::int64_t> total_steps_;

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <stop_token>
 #include <thread>
+#include <utility>
 
 namespace lockstep::cli {
 namespace {
@@ -86,8 +87,8 @@ class Source {
                 count += number.is_number_integer() ? number.get<std::int64_t>() : 0;
             }
         }
-        const bool hangs = at(job, "hang").is_object();
-        bool more = seen_ < count || hangs != hung_;
+        const std::pair lasting{at(job, "hang").is_object(), at(job, "desync").is_object()};
+        bool more = seen_ < count || lasting != lasting_;
         while (more) {
             const auto page = get(
                 "/events?limit=" + std::to_string(kEventPage) + "&after=" + std::to_string(after_),
@@ -107,7 +108,7 @@ class Source {
             }
             more = !text_at(*page, "next_cursor").empty() && !items.empty();
         }
-        hung_ = hangs;
+        lasting_ = lasting;
         return std::nullopt;
     }
 
@@ -115,7 +116,7 @@ class Source {
     std::string base_;
     std::int64_t after_ = 0;
     std::int64_t seen_ = 0;
-    bool hung_ = false;  // at the last look
+    std::pair<bool, bool> lasting_{};  // a hang, a rank that is waited for, at the last look
 };
 
 // Asks on a thread of its own, so that keys work while a daemon does not answer. Ending it ends a

@@ -356,6 +356,10 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     if (const Json& hang = at(job, "hang"); hang.is_object()) {
         facts.add("HANGS", "since " + short_time(hang, "since") + ": " + text_at(hang, "message"));
     }
+    if (const Json& desync = at(job, "desync"); desync.is_object()) {
+        facts.add("WAITED FOR",
+                  "since " + short_time(desync, "since") + ": " + text_at(desync, "message"));
+    }
     facts.add("anomalies", anomalies_text(job));
     if (const auto saved = integer_at(job, "checkpoint_step")) {
         facts.add("checkpoint",

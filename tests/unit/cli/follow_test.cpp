@@ -132,6 +132,25 @@ TEST(Follow, TellsOfARestartInAPipeToo) {
     EXPECT_EQ(out.find("generation 2 starts"), out.rfind("generation 2 starts"));
 }
 
+TEST(Follow, TellsWhatLastsWhenItComesLateAndNotWhatIsOver) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    const std::string events = std::string("GET /v1/jobs/") + kId + "/events?limit=500&after=";
+    daemon.on(events + "0", 200, R"({"items":[
+        {"seq":5,"kind":"anomaly","generation":1,"data":{"anomaly":"hang","message":"no step"}},
+        {"seq":6,"kind":"anomaly","generation":1,
+         "data":{"anomaly":"desync","rank":2,"message":"rank 2 has not launched AllReduce 9"}},
+        {"seq":7,"kind":"anomaly","generation":1,
+         "data":{"anomaly":"hang","over":true,"message":"the ranks make steps again"}}]})");
+    daemon.on(events + "7", 200, R"({"items":[]})");
+    daemon.on(events, 200, R"({"items":[]})");
+    Moving job(daemon, run, {"running", "succeeded"},
+               R"({},"submitted_at":"2001-01-01T00:00:00.000Z")");
+    EXPECT_EQ(follow_job(run.context, kId, true), Exit::ok);
+    EXPECT_THAT(run.out.str(), HasSubstr("rank 2 has not launched AllReduce 9"));
+    EXPECT_THAT(run.out.str(), ::testing::Not(HasSubstr("no step")));
+}
+
 TEST(Follow, OnATerminalRedrawsItsLinesInPlace) {
     FakeDaemon daemon;
     Cli run(daemon);

@@ -97,6 +97,17 @@ TEST(FollowView, AHangIsShownAsLongAsItLasts) {
     EXPECT_THAT(view.lines(terminal, 1).back(), ::testing::Not(HasSubstr("HANGS")));
 }
 
+TEST(FollowView, ARankThatIsWaitedForIsShownAsLongAsItIs) {
+    FollowView view;
+    Json job = live_job("running");
+    job["desync"] = {{"rank", 2}, {"message", "rank 2 has not launched AllReduce 9"}};
+    view.take_job(job, 0);
+    const Terminal terminal;
+    EXPECT_THAT(view.lines(terminal, 0).back(), HasSubstr("WAITED FOR  rank 2 has not launched"));
+    view.take_job(live_job("running"), 1);
+    EXPECT_THAT(view.lines(terminal, 1).back(), ::testing::Not(HasSubstr("WAITED FOR")));
+}
+
 TEST(FollowView, ManyRanksAreSummedUpWithTheWorstByName) {
     FollowView view;
     view.take_job(live_job("running"), 0);
