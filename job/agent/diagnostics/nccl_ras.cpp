@@ -221,12 +221,17 @@ std::optional<RasAddress> ras_address(const std::vector<ProcessLook>& tree) {
     return std::nullopt;
 }
 
+static Endpoint endpoint_of(const RasAddress& address) {
+    Endpoint out;
+    out.host = address.host;
+    out.port = std::to_string(address.port);
+    return out;
+}
+
 Task<Result<std::string>> ask_ras(RasAddress address,
                                   std::chrono::steady_clock::time_point deadline,
                                   std::shared_ptr<tcp::socket>& socket) {
-    Endpoint endpoint;
-    endpoint.host = address.host;
-    endpoint.port = std::to_string(address.port);
+    const Endpoint endpoint = endpoint_of(address);
     auto connected = co_await connect_tcp(endpoint, deadline);
     if (!connected) {
         co_return fail(silent(address, connected.error().message));
@@ -245,9 +250,7 @@ Task<Result<std::string>> ask_ras(RasAddress address,
 Task<Result<std::string>> ask_ras_diagnostics(RasAddress address,
                                               std::chrono::steady_clock::time_point deadline,
                                               std::shared_ptr<tcp::socket>& socket) {
-    Endpoint endpoint;
-    endpoint.host = address.host;
-    endpoint.port = std::to_string(address.port);
+    const Endpoint endpoint = endpoint_of(address);
     auto connected = co_await connect_tcp(endpoint, deadline);
     if (!connected) {
         co_return fail(connected.error());
@@ -282,9 +285,7 @@ std::vector<std::string> diagnostics_found(std::string_view text) {
 Task<tl::expected<std::string, RasSilence>> ask_ras_status(
     RasAddress address, std::chrono::steady_clock::time_point deadline,
     std::shared_ptr<tcp::socket>& socket) {
-    Endpoint endpoint;
-    endpoint.host = address.host;
-    endpoint.port = std::to_string(address.port);
+    const Endpoint endpoint = endpoint_of(address);
     auto connected = co_await connect_tcp(endpoint, deadline);
     if (!connected) {
         co_return tl::unexpected{RasSilence::nobody};

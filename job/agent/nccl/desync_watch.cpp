@@ -217,7 +217,14 @@ DesyncWatch::Seen DesyncWatch::take(const RasStatus& status, TimePoint now) {
             }
         }
     }
-    std::erase_if(past_, [&here](const auto& one) { return !here.contains(one.first); });
+    // RAS may leave one out of an answer: what it had launched would be counted again.
+    for (auto& [key, past] : past_) {
+        past.missed += here.contains(key) ? 0 : 1;
+    }
+    std::erase_if(past_, [](const auto& one) {
+        constexpr int kLooks = 5;
+        return one.second.missed > kLooks;
+    });
     add_rows(all, now, out);
     if (named_ && has_gone_on(all)) {
         named_.reset();

@@ -79,6 +79,7 @@ class DesyncWatch {
         std::map<std::int32_t, std::map<std::string, std::int64_t>> launched{};  // by place
         TimePoint since{};    // it stands still since this look
         bool waited = false;  // and some of it behind others, at that look
+        int missed = 0;       // looks since, without it
     };
     struct Standing {
         const RasCommunicator* communicator = nullptr;

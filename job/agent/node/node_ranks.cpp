@@ -318,7 +318,11 @@ std::int64_t Node::known_clock_offset() const {
 }
 
 void Node::follow_ranks() {
-    if (here_ && !machine_.finished()) {
+    // Without GPUs there is no NCCL to look for in all processes; but who says where it listens
+    // means it.
+    const bool may_have_nccl =
+        spec_->resources.gpus_per_node > 0 || spec_->environment.contains("NCCL_RAS_ADDR");
+    if (here_ && !machine_.finished() && may_have_nccl) {
         nccl_.follow(here_->world,
                      machine_.ranks_run() ? machine_.started() : std::vector<wire::StartedRank>{});
     }

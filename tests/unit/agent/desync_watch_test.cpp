@@ -115,6 +115,21 @@ TEST_F(DesyncWatchTest, OfSeveralSilentOnesItMayBeRasThatIsCutOff) {
     EXPECT_EQ(named_after(6, {out}), -1);
 }
 
+TEST_F(DesyncWatchTest, WhatAnAnswerLeavesOutIsNotCountedAgain) {
+    std::int64_t launched = 0;
+    const auto count = [&](const std::vector<RasGroup>& groups) {
+        for (int i = 0; i < 6; ++i) {  // counts are told every ten seconds
+            for (const auto& row : look(groups).rows) {
+                launched += row.rank == 1 ? row.launched : 0;
+            }
+        }
+    };
+    count({group({5, 5, 5, 5}), group({2, 2, 2, 2}, 9)});
+    look({group({5, 5, 5, 5})});
+    count({group({6, 6, 6, 6}), group({3, 3, 3, 3}, 9)});
+    EXPECT_EQ(launched, 9);
+}
+
 // 4,000 ranks between two steps, every two seconds, on the agent's only thread.
 TEST_F(DesyncWatchTest, AHealthyJobsLookIsOnePassOverItsRanks) {
     world(4'000, 1);
