@@ -157,6 +157,20 @@ TEST_F(NodeMachineTest, ANewerWorldWaitsForTheEndOfTheRanksThatItReplaces) {
 
 // It would be READY for what is over, and nobody would say ABORT again (seed 91,928 of the
 // simulation).
+// The ABORT of the first generation was lost with its connection.
+TEST_F(NodeMachineTest, AnOlderWorldIsIgnoredThoughItsGenerationWasNeverAborted) {
+    welcome();
+    run(1);
+    take(world(2));
+    take(node_input::RanksEnded{});
+    take(node_input::RanksPrepared{});
+    take(wire::Start{2});
+    take(node_input::RanksStarted{2, {{0, 200}}});
+    ASSERT_TRUE(machine_.ranks_run());
+    EXPECT_TRUE(take(world(1)).empty());
+    EXPECT_EQ(count<node_effect::BeginGeneration>(take(node_input::RanksEnded{})), 0);
+}
+
 TEST_F(NodeMachineTest, AWorldThatWaitedAndWasAbortedIsNotPreparedWhenItComesAgain) {
     welcome();
     take(node_input::SetupBegun{});
