@@ -5,7 +5,6 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {}  // namespace
 
 std::size_t HandOverWindow::places(const Share& share) const {
     return share.there + (share.aside > size_ ? share.aside - size_ : 0);

@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace lockstep {
-namespace {}  // namespace
 
 Result<std::shared_ptr<AgentSession>> TicketGate::open(const std::string& ticket_sha256,
                                                        std::shared_ptr<AgentPeer> peer,

@@ -74,7 +74,8 @@ struct AttemptRun {
     void forgive_silence(Time now);
     // Nodes that wait as spares and were heard a moment ago.
     std::int32_t spares_at_hand(Time now) const;
-    // Nodes of the live generation that it could go on without.
+    // Nodes of the live generation that it could go on without. Negative: so many spares have to
+    // take the places of those that are lost.
     static std::int32_t nodes_to_spare(const Job& job);
     // Nodes that could be taken into a larger generation, lowest first.
     std::vector<std::int32_t> more_nodes(const Job& job, Time now) const;

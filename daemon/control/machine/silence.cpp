@@ -5,7 +5,6 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {}  // namespace
 
 std::optional<AttemptRun::Time> AttemptRun::heard(std::int32_t slot) const {
     if (const auto link = links.find(slot); link != links.end()) {
@@ -44,7 +43,7 @@ std::int32_t AttemptRun::nodes_to_spare(const Job& job) {
     for (std::int32_t node = 0; node < live.nodes; ++node) {
         left += job.attempt()->lost.contains(live.slot_of(node)) ? 0 : 1;
     }
-    return std::max(left, 0);
+    return left;
 }
 
 std::vector<std::int32_t> AttemptRun::more_nodes(const Job& job, Time now) const {

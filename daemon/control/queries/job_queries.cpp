@@ -15,7 +15,6 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {}  // namespace
 
 Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
     RowQuery rows;

@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace lockstep {
-namespace {}  // namespace
 
 std::shared_ptr<void> begin_folder_read(RouteContext::Reads& reads, const std::string& folder) {
     for (auto& [at, open] : reads) {

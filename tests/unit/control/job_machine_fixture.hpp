@@ -2,27 +2,49 @@
 #pragma once
 
 #include "daemon/control/machine/job_machine.hpp"
-#include "tests/unit/control/no_files.hpp"
+#include "daemon/control/machine/left_behind.hpp"
 #include "tests/unit/model/history.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
 
+// What agents have left in their folders: as a test says.
+class SetFiles final : public LeftBehind {
+  public:
+    std::optional<wire::ResultFile> result(const Attempt&, std::int32_t slot) const override {
+        const auto found = results.find(slot);
+        return found == results.end() ? std::nullopt : std::optional{found->second};
+    }
+    std::optional<wire::GaveUpFile> gave_up(const Attempt&, std::int32_t,
+                                            const std::string&) const override {
+        return std::nullopt;
+    }
+    std::optional<MemoryEvidence> memory(const Attempt&, std::int32_t) const override {
+        return std::nullopt;
+    }
+
+    std::map<std::int32_t, wire::ResultFile> results{};  // by slot
+};
+
 class JobMachineTest : public ::testing::Test {
   protected:
     // An attempt that is placed; its agents are yet to come.
-    void SetUp() override {
-        History history{
-            R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2},
-                "preflight":{"mode":"off"},"recovery":{"on":["rank_failure","node_failure"]}})"};
+    void SetUp() override { place(R"({"nodes":2})"); }
+    void place(const std::string& resources) {
+        History history{R"({"name":"t","framework":"command","command":["x"],"resources":)" +
+                        resources +
+                        R"(,"preflight":{"mode":"off"},
+                           "recovery":{"on":["rank_failure","node_failure"]}})"};
         history.attempt();
         history.placed();
         at_.steady = at_.timers = std::chrono::steady_clock::time_point{std::chrono::seconds{100}};
@@ -78,19 +100,25 @@ class JobMachineTest : public ::testing::Test {
             take(AgentInput{one, started});
         }
     }
-    // Both nodes there, the first generation's ranks started.
+    // All nodes there, the first generation's ranks started.
     void start() {
-        agents_ = {hello(0), hello(1)};
+        agents_.clear();
+        for (std::int32_t slot = 0; slot < job().spec.resources.allocated_nodes(); ++slot) {
+            agents_.push_back(hello(slot));
+        }
         for (const AgentPtr& one : agents_) {
             take(AgentInput{one, join()});
         }
         run_ranks();
         ASSERT_EQ(job().state, JobState::running);
     }
-    std::vector<std::string> look() {
+    static Observation runs() {
         Observation seen;
         seen.kind = Observation::Kind::state;
         seen.state = AllocationState::running;
+        return seen;
+    }
+    std::vector<std::string> look(const Observation& seen = runs()) {
         Draft draft = machine_->draft(at_);
         machine_->look(draft, seen, true);
         std::vector<std::string> out;
@@ -112,7 +140,7 @@ class JobMachineTest : public ::testing::Test {
         return out;
     }
 
-    NoFiles files_;
+    SetFiles files_;
     Surroundings at_;
     std::unique_ptr<JobMachine> machine_;
     std::vector<AgentPtr> agents_;

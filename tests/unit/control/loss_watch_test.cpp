@@ -1,0 +1,100 @@
+// Who is lost, and who may be silent.
+#include "job/base/limits.hpp"
+#include "tests/unit/control/job_machine_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+namespace lockstep {
+namespace {
+
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class LossWatchTest : public JobMachineTest {
+  protected:
+    void ended(std::int32_t slot, int code) {
+        wire::Exited exited;
+        exited.event = 1;
+        exited.generation = 1;
+        exited.rank = slot;
+        exited.exit_code = code;
+        take(AgentInput{agents_[static_cast<std::size_t>(slot)], exited});
+    }
+    // So many seconds in which all but these are heard; what was lost.
+    std::vector<std::string> pass_without(const std::set<std::int32_t>& silent, int time) {
+        std::vector<std::string> out;
+        for (int second = 0; second < time; ++second) {
+            pass(seconds{1});
+            for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(agents_.size()); ++slot) {
+                if (!silent.contains(slot)) {
+                    agents_[static_cast<std::size_t>(slot)]->last_heard = at_.steady;
+                }
+            }
+            for (std::string& kind : look()) {
+                out.push_back(std::move(kind));
+            }
+        }
+        return out;
+    }
+};
+
+TEST_F(LossWatchTest, ANodeWhoseRanksHaveEndedMayGo) {
+    start();
+    look();
+    ended(1, 0);
+    ASSERT_EQ(job().live_generation()->exited_count, 1);
+    EXPECT_THAT(pass_without({1}, 100), IsEmpty());
+    EXPECT_THAT(job().attempt()->lost, IsEmpty());
+    EXPECT_EQ(job().state, JobState::running) << "the other rank goes on";
+}
+
+// Else a hiccup of seconds at two nodes costs a job of one spare its whole allocation.
+TEST_F(LossWatchTest, OnlyAsManyNodesAreLostEarlyAsThereAreSpares) {
+    place(R"({"nodes":3,"spares":1})");
+    start();
+    look();
+    constexpr int kEarly = 10;
+    ASSERT_GT(seconds{kEarly}, limits::kAgentSilence);
+    ASSERT_LT(seconds{kEarly}, limits::kAgentLost);
+    EXPECT_THAT(pass_without({1, 2}, kEarly), ElementsAre("fault"));
+    EXPECT_EQ(job().attempt()->lost.size(), 1U);
+}
+
+// What lies there of a generation that is over says nothing of this one's ranks.
+TEST_F(LossWatchTest, TheResultOfAnotherGenerationIsNotRead) {
+    start();
+    look();
+    take(AgentGoneInput{agents_[1]});
+    Observation lost = runs();
+    lost.lost_nodes = {1};
+    wire::ResultFile& result = files_.results[1];
+    result.generation = 7;
+    result.exits.resize(1);
+    result.exits[0].generation = 7;
+    result.exits[0].rank = 1;
+    result.exits[0].exit_code = 3;
+    pass(seconds{1});
+    EXPECT_THAT(look(lost), ElementsAre("fault"));
+    EXPECT_EQ(job().live_generation()->exited_count, 0);
+}
+
+TEST_F(LossWatchTest, TheResultOfThisGenerationSaysWhatItsRanksDid) {
+    start();
+    look();
+    take(AgentGoneInput{agents_[1]});
+    Observation lost = runs();
+    lost.lost_nodes = {1};
+    wire::ResultFile& result = files_.results[1];
+    result.generation = 1;
+    result.exits.resize(1);
+    result.exits[0].generation = 1;
+    result.exits[0].rank = 1;
+    result.exits[0].exit_code = 3;
+    pass(seconds{1});
+    EXPECT_THAT(look(lost), ElementsAre("rank_exited"));
+    EXPECT_EQ(job().live_generation()->first_failure->exit_code, 3);
+}
+
+}  // namespace
+}  // namespace lockstep
