@@ -192,6 +192,34 @@ TEST_F(EvidenceTest, AHangIsToldWhateverRecoverySaysAndEndsNothing) {
     EXPECT_FALSE(stopped());
 }
 
+// A checkpoint that took long.
+TEST_F(EvidenceTest, RanksThatGoOnWhileTheyAreAskedDoNotHang) {
+    start();
+    steps();
+    hang();
+    say_step(0, 2, 8);
+    say_step(1, 2, 8);
+    tell_all("train.py:3 save");
+    until([&] { return items() == 1; }, "what they did is kept all the same");
+    const auto polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 2; }, "a few looks later");
+    EXPECT_FALSE(stopped());
+    EXPECT_TRUE(show(id_)["hang"].is_null());
+}
+
+TEST_F(EvidenceTest, ARankThatEndsWhileItIsAskedIsNoHang) {
+    start();
+    steps();
+    hang();
+    agents_[1].say(exit(1, 1, 0));
+    tell_all("train.py:9 end");
+    until([&] { return items() == 1; }, "what they did is kept all the same");
+    const auto polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 2; }, "a few looks later");
+    EXPECT_FALSE(stopped()) << "the other one has its last step to make";
+    EXPECT_TRUE(show(id_)["hang"].is_null());
+}
+
 TEST_F(EvidenceTest, AnAgentThatGathersForeverIsNotWaitedForForever) {
     start();
     steps();

@@ -1,8 +1,12 @@
 // Who is lost, and who may be silent.
+#include "daemon/control/machine/verdict.hpp"
 #include "job/base/limits.hpp"
 #include "tests/unit/control/job_machine_fixture.hpp"
 
 #include <gmock/gmock.h>
+
+#include <csignal>
+#include <set>
 
 namespace lockstep {
 namespace {
@@ -94,6 +98,49 @@ TEST_F(LossWatchTest, TheResultOfThisGenerationSaysWhatItsRanksDid) {
     pass(seconds{1});
     EXPECT_THAT(look(lost), ElementsAre("rank_exited"));
     EXPECT_EQ(job().live_generation()->first_failure->exit_code, 3);
+}
+
+// Of what ended them all no node is known to be the cause; none of them is kept from the next
+// attempt.
+TEST_F(LossWatchTest, AnAllocationThatIsLostWholeIsNoNodesFault) {
+    start();
+    look();
+    take(AgentGoneInput{agents_[0]});
+    take(AgentGoneInput{agents_[1]});
+    Observation over;
+    over.kind = Observation::Kind::state;
+    over.state = AllocationState::ended;
+    over.lost_nodes = {0, 1};
+    over.message = "the partition went down";
+    pass(seconds{1});
+    EXPECT_THAT(look(over), ElementsAre("fault"));
+    EXPECT_THAT(job().attempt()->lost, IsEmpty());
+    over.lost_nodes = {1};
+    place(R"({"nodes":2})");
+    start();
+    look();
+    ended(0, 0);
+    take(AgentGoneInput{agents_[0]});
+    take(AgentGoneInput{agents_[1]});
+    pass(seconds{1});
+    look(over);
+    EXPECT_TRUE(job().attempt()->lost.contains(1)) << "of two this one alone was lost";
+}
+
+// Cancelled, it is a person's end, whatever the scheduler comes to say of it.
+TEST(WantsVerdict, ACancelledJobDoesNot) {
+    History history;
+    history.allocation = "1";
+    history.running();
+    event::RankExited killed = history.exit(1, -1);
+    killed.signal = SIGTERM;
+    history.must(killed);
+    ASSERT_FALSE(history.job.attempt()->allocation.empty());
+    EXPECT_TRUE(wants_verdict(history.job));
+    event::CancelRequested cancel;
+    cancel.by = "ada";
+    history.must(cancel);
+    EXPECT_FALSE(wants_verdict(history.job));
 }
 
 }  // namespace
