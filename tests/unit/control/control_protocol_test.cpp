@@ -1,4 +1,5 @@
 // How agents meet and leave: who is missing, TABLE of a large world, BYE.
+#include "daemon/control/actor/agent_link.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -272,6 +273,19 @@ TEST_F(ProtocolTest, WhatIsHeardTogetherIsAcknowledgedOnce) {
 }
 
 // Its nodes are not looked at with every input, but they are.
+// An agent drops what is acknowledged: what went back would never be sent again.
+TEST_F(ProtocolTest, AnAcknowledgementNeverGoesBack) {
+    submit_nodes(2);
+    call_in(2);
+    auto& link = dynamic_cast<AgentLink&>(*agents_[0].session);
+    link.acknowledge_batch(7);
+    link.acknowledge_event(3);
+    link.acknowledge_batch(5);
+    link.acknowledge_event(2);
+    EXPECT_EQ(last<wire::Ack>(0)->batch, 7U);
+    EXPECT_EQ(last<wire::Ack>(0)->event, 3U);
+}
+
 TEST_F(ProtocolTest, OfALargeJobTooASilentNodeIsNoticed) {
     constexpr int kNodes = 600;
     const std::string id = submit_nodes(kNodes);

@@ -53,6 +53,21 @@ TEST_F(ControlRefusalTest, AClockThatIsOffIsAnEvent) {
     EXPECT_THAT(refusals(id), ElementsAre("n1[2J: the clock of n1[2J is 3600 s behind"));
 }
 
+// It says which node it is once, and first: what it says later is of that node.
+TEST_F(ControlRefusalTest, NothingIsHeardBeforeHelloNorASecondHello) {
+    waiting_job();
+    const TestAgent early = connect();
+    early.session->on_text(wire::encode(wire::AgentMessage{wire::Beat{0, 0, 0}}));
+    EXPECT_EQ(early.peer->closed, "a message before HELLO");
+    TestAgent other = hello(0);
+    wire::Hello second;
+    second.node_rank = 1;
+    second.node = "n1";
+    second.incarnation = "i0";
+    other.say(second);
+    EXPECT_EQ(other.peer->closed, "a second HELLO");
+}
+
 TEST_F(ControlRefusalTest, WhoReplaysATicketDisturbsNobodyAndIsWrittenDownSixteenTimes) {
     TestAgent first;
     TestAgent second;
