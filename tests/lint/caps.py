@@ -19,7 +19,7 @@ DURATION = re.compile(r"chrono::|\d(?:us|ms|s|min|h)\b")
 # others have theirs. read: more than a file of the system, of a program of ours or of a peer has. buffer: of one. text: cut for a
 # person. format: another's, or ours on the wire. cost: what something takes. type: what its type holds.
 LOCAL = {
-    "daemon/control/actor/job_actor.cpp": {"kTick": "poll", "kGatherLeast": "turn", "kGatherMost": "turn"},
+    "daemon/control/actor/job_actor.cpp": {"kGatherLeast": "turn", "kGatherMost": "turn"},
     "daemon/control/actor/job_actor.hpp": {"kStoreRetry": "retry"},
     "daemon/control/actor/job_face.cpp": {"kViewAge": "age"},
     "daemon/control/actor/job_placement.hpp": {"kLookAtNodes": "poll"},

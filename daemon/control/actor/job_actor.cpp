@@ -10,7 +10,6 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kTick = std::chrono::seconds{1};
 // A round of a large job costs time for each of its nodes once something happens to it: it is
 // copied and written down whole. So its messages are let gather before one, for some times what the
 // last one took: a thousand nodes call in one by one.
@@ -98,7 +97,7 @@ Task<void> JobActor::wait_for_input() {
     if (inputs_.empty() && !stopping_) {
         // The timer's own clock, not the job's: it is about how late the timer is.
         const bool skipped = placement_.take_skipped_look();
-        const auto pause = skipped ? kLookAtNodes : std::chrono::milliseconds{kTick};
+        const auto pause = skipped ? kLookAtNodes : context_.settings.tick;
         const auto until = std::chrono::steady_clock::now() + pause;
         co_await sleep_on(wake_, pause);
         if (std::chrono::steady_clock::now() - until >= context_.settings.stalled) {

@@ -50,6 +50,8 @@ struct ControlSettings {
     // Values of all jobs that wait in memory for a chunk: 160 MiB. A full job's share is half of
     // it.
     std::size_t open_samples = 2 * limits::kOpenSamples;
+    // How long a job without news waits before it looks at what is due.
+    std::chrono::milliseconds tick{1'000};
     // A job's tick that comes so late was not the job's: the daemon, or its machine, stood still,
     // and all patience with silent agents starts anew.
     std::chrono::milliseconds stalled{2'000};

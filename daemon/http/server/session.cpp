@@ -5,8 +5,6 @@
 #include "job/base/log.hpp"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <exception>
 #include <utility>
 #include <variant>
@@ -23,19 +21,6 @@ std::string address_text(const tcp::endpoint& endpoint) {
         address = net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6());
     }
     return address.to_string();
-}
-
-void append_number(std::string& out, std::uint64_t value) {
-    std::array<char, 24> text{};
-    const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-    out.append(text.data(), end);
-}
-
-// A handler's header value can hold what a user wrote; a line end in it would begin a new header.
-void append_safe(std::string& out, std::string_view value) {
-    for (const char c : value) {
-        out += static_cast<unsigned char>(c) < 0x20 || c == '\x7F' ? ' ' : c;
-    }
 }
 
 HttpResponse busy_with_bodies() {
@@ -268,12 +253,10 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
     if (response.make) {
         good = co_await answer_in_pieces(response, keep, head_only);
     } else {
-        build_head(response, keep, false);
-        const std::string_view body = head_only ? std::string_view{} : response.text();
-        std::size_t sent = 0;
-        good = write_now(body, sent);
-        if (good && sent < out_.size() + body.size()) {
-            good = co_await write_rest(body, sent);
+        begin_answer(response, keep, head_only, false);
+        good = write_now();
+        if (good && !out_.pending().empty()) {
+            good = co_await write_all();
         }
     }
     server_.count(verdict.index, response.status, std::chrono::steady_clock::now() - started);
@@ -308,59 +291,27 @@ Task<HttpResponse> Session::call(const SlowHandler& handler) {
     co_return protocol_problem(500, "see the daemon's log");
 }
 
-void Session::build_head(const HttpResponse& response, bool keep, bool chunked) {
-    out_.clear();
-    out_ += "HTTP/1.1 ";
-    append_number(out_, static_cast<std::uint64_t>(response.status));
-    out_ += ' ';
-    out_ += reason_phrase(response.status);
-    out_ += "\r\nDate: ";
-    out_ += server_.date();
-    if (response.status != 204 && response.status != 304) {
-        out_ += "\r\nContent-Type: ";
-        out_ += response.own_type.empty() ? response.content_type : response.own_type;
-    }
-    if (chunked) {
-        out_ += "\r\nTransfer-Encoding: chunked";
-    } else if (!response.stream && !response.make && response.status != 204 &&
-               response.status != 304) {
-        out_ += "\r\nContent-Length: ";
-        append_number(out_, response.text().size());
-    }
-    out_ += "\r\nCache-Control: ";
-    out_ += response.cache_control;
-    out_ += "\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: ";
-    out_ += response.security_policy;
-    for (const auto& [name, value] : response.headers) {
-        out_ += "\r\n";
-        append_safe(out_, name);
-        out_ += ": ";
-        append_safe(out_, value);
-    }
-    out_ += keep ? "\r\n\r\n" : "\r\nConnection: close\r\n\r\n";
+void Session::begin_answer(const HttpResponse& response, bool keep, bool head_only, bool chunked) {
+    out_.begin(response, {server_.date(), keep, head_only, chunked});
 }
 
 // Most answers fit the socket's buffer: no coroutine, no trip through the event loop.
-bool Session::write_now(std::string_view body, std::size_t& sent) {
-    const std::array<net::const_buffer, 2> pieces{net::buffer(out_),
-                                                  net::buffer(body.data(), body.size())};
+bool Session::write_now() {
     ErrorCode ec;
-    sent = socket_.write_some_now(pieces, ec);
+    out_.consume(socket_.write_some_now(out_.pending(), ec));
     return !ec || ec == net::error::would_block || ec == net::error::try_again;
 }
 
-Task<bool> Session::write_rest(std::string_view body, std::size_t sent) {
-    const std::size_t total = out_.size() + body.size();
-    while (sent < total) {
+Task<bool> Session::write_all() {
+    if (!write_now()) {
+        co_return false;
+    }
+    for (auto rest = out_.pending(); !rest.empty(); rest = out_.pending()) {
         // Per piece: who reads on, however slowly, is served; who stops is not.
         wait_at_most(server_.limits().write_timeout);
-        const std::size_t in_head = std::min(sent, out_.size());
-        const std::size_t in_body = sent - in_head;
-        const std::array<net::const_buffer, 2> pieces{
-            net::buffer(out_.data() + in_head, out_.size() - in_head),
-            net::buffer(body.data() + in_body, body.size() - in_body)};
         ErrorCode ec;
-        sent += co_await socket_.async_write_some(pieces, into(ec));
+        const std::size_t sent = co_await socket_.async_write_some(rest, into(ec));
+        out_.consume(sent);
         if (ec) {
             co_return false;
         }
@@ -370,13 +321,8 @@ Task<bool> Session::write_rest(std::string_view body, std::size_t sent) {
 }
 
 Task<bool> Session::answer(const HttpResponse& response, bool keep, bool head_only) {
-    build_head(response, keep, false);
-    const std::string_view body = head_only ? std::string_view{} : response.text();
-    std::size_t sent = 0;
-    if (!write_now(body, sent)) {
-        co_return false;
-    }
-    co_return co_await write_rest(body, sent);
+    begin_answer(response, keep, head_only, false);
+    co_return co_await write_all();
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 // thread; owned by its coroutine; the server outlives it.
 #pragma once
 
+#include "daemon/http/base/answer_writer.hpp"
 #include "daemon/http/base/request_head.hpp"
 #include "daemon/http/server/server.hpp"
 #include "job/async/net_stream.hpp"
@@ -80,11 +81,10 @@ class Session {
     // JSON that is smaller as gzip, and worth the time.
     static bool worth_packing(const HttpResponse& response);
     Task<void> pack(HttpResponse& response);
-    // Into out_.
-    void build_head(const HttpResponse& response, bool keep, bool chunked);
-    // out_ and the body: as much as the socket takes at once, then the rest.
-    bool write_now(std::string_view body, std::size_t& sent);
-    Task<bool> write_rest(std::string_view body, std::size_t sent);
+    void begin_answer(const HttpResponse& response, bool keep, bool head_only, bool chunked);
+    // What out_ has: as much as the socket takes at once; all of it.
+    bool write_now();
+    Task<bool> write_all();
     Task<bool> answer(const HttpResponse& response, bool keep, bool head_only);
     // Makes the body one that is there as a whole, or the answer a failure.
     static void collect_body(HttpResponse& response);
@@ -119,7 +119,7 @@ class Session {
     TokenMemo token_;
     bool with_token_ = false;   // this request needed it
     bool with_cookie_ = false;  // and it was a cookie's
-    std::string out_;
+    AnswerWriter out_;
     std::shared_ptr<BodyStream> stream_;
     Principal stream_caller_;  // whose a stream is that this request may become
     std::size_t charged_ = 0;  // bytes of the body that the server counts

@@ -18,7 +18,6 @@ constexpr std::size_t kKeepBody = 64U << 10U;  // a larger body's buffer is give
 // about 2 ms, more is packed beside the control thread.
 constexpr std::size_t kPackedFrom = 2U << 10U;
 constexpr std::size_t kPackedHere = 128U << 10U;
-constexpr std::string_view kNoBodyYet;  // out_ is all there is to send
 
 }  // namespace
 
@@ -64,12 +63,8 @@ Task<Session::BodyRead> Session::read_body() {
     }
     wait_at_most(server_.limits().body_timeout);
     if (request_.head.has("expect") && !request_.head.http_10) {
-        out_ = "HTTP/1.1 100 Continue\r\n\r\n";
-        std::size_t sent = 0;
-        bool good = write_now(kNoBodyYet, sent);
-        if (good && sent < out_.size()) {
-            good = co_await write_rest(kNoBodyYet, sent);
-        }
+        out_.begin_continue();
+        bool good = co_await write_all();
         if (!good) {
             co_return BodyRead::lost;
         }

@@ -3,30 +3,11 @@
 #include "daemon/http/server/session.hpp"
 #include "job/base/log.hpp"
 
-#include <algorithm>
-#include <array>
-#include <charconv>
 #include <deque>
 #include <exception>
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-void append_chunk_size(std::string& out, std::size_t size) {
-    std::array<char, 24> text{};
-    const auto end = std::to_chars(text.data(), text.data() + text.size(), size, 16).ptr;
-    out.append(text.data(), end).append("\r\n");
-}
-
-// What a socket has not taken yet of an answer in pieces.
-struct Piece {
-    std::string frame;  // what goes before it: the head of the answer, the size of the chunk
-    std::string bytes;
-    std::size_t sent = 0;  // of both
-};
-
-}  // namespace
 
 void Session::collect_body(HttpResponse& response) {
     std::string body;
@@ -45,47 +26,41 @@ void Session::collect_body(HttpResponse& response) {
 }
 
 Task<bool> Session::answer_in_pieces(HttpResponse& response, bool keep, bool head_only) {
-    build_head(response, keep, true);
-    std::deque<Piece> waiting;
-    std::string frame = std::move(out_);
+    begin_answer(response, keep, head_only, true);
+    std::deque<std::string> waiting;  // out_ has the first one
     bool good = true;
     bool begun = false;
     bool failed = false;
-    const auto send_now = [&](std::string bytes) {
-        waiting.push_back({std::exchange(frame, "\r\n"), std::move(bytes), 0});
-        std::string spare;
-        while (good && !waiting.empty()) {
-            Piece& one = waiting.front();
-            const std::size_t in_frame = std::min(one.sent, one.frame.size());
-            const std::size_t in_bytes = one.sent - in_frame;
-            const std::array<net::const_buffer, 2> rest{
-                net::buffer(one.frame.data() + in_frame, one.frame.size() - in_frame),
-                net::buffer(one.bytes.data() + in_bytes, one.bytes.size() - in_bytes)};
-            ErrorCode ec;
-            one.sent += socket_.write_some_now(rest, ec);
-            if (ec == net::error::would_block || ec == net::error::try_again) {
-                break;
-            }
-            good = !ec;
-            if (one.sent == one.frame.size() + one.bytes.size()) {
-                spare = std::move(one.bytes);
-                waiting.pop_front();
-            }
+    const auto drop_first = [&] {
+        std::string gone = std::move(waiting.front());
+        waiting.pop_front();
+        if (!waiting.empty()) {
+            out_.put(waiting.front());
         }
-        return spare;
+        return gone;
     };
     const auto put = [&](std::string bytes) -> std::string {
         if (!good || bytes.empty()) {
             return bytes;  // the client has gone
         }
-        append_chunk_size(frame, bytes.size());
         begun = true;
-        return send_now(std::move(bytes));
+        waiting.push_back(std::move(bytes));
+        if (waiting.size() == 1) {
+            out_.put(waiting.front());
+        }
+        std::string spare;
+        while (!waiting.empty()) {
+            good = write_now();
+            if (!good || !out_.pending().empty()) {
+                break;
+            }
+            spare = drop_first();
+        }
+        return spare;
     };
     try {
         if (!head_only) {
             response.make(put);
-            frame += "0\r\n\r\n";
         }
     } catch (const std::exception& error) {
         log::error("a body could not be made", {{"what", error.what()}});
@@ -98,15 +73,15 @@ Task<bool> Session::answer_in_pieces(HttpResponse& response, bool keep, bool hea
         }
         co_return false;  // cut off: the client sees that this is not all
     }
-    send_now({});
     while (good && !waiting.empty()) {
-        out_ = std::move(waiting.front().frame);
-        const std::string bytes = std::move(waiting.front().bytes);
-        const std::size_t sent = waiting.front().sent;
-        waiting.pop_front();
-        good = co_await write_rest(bytes, sent);
+        good = co_await write_all();
+        drop_first();
     }
-    co_return good;
+    if (!good) {
+        co_return false;
+    }
+    out_.end();
+    co_return co_await write_all();
 }
 
 Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response, bool head_only) {
@@ -124,13 +99,8 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
         co_return;
     }
     const bool chunked = !request_.head.http_10;
-    build_head(response, false, chunked);
-    std::size_t sent = 0;
-    constexpr std::string_view kNothing;
-    bool good = write_now(kNothing, sent);
-    if (good) {
-        good = co_await write_rest(kNothing, sent);
-    }
+    begin_answer(response, false, head_only, chunked);
+    bool good = co_await write_all();
     if (head_only) {
         server_.end_stream(stream_caller_);
         body->close();
@@ -148,22 +118,12 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
         if (piece->empty()) {
             continue;
         }
-        out_.clear();
-        if (chunked) {
-            append_chunk_size(out_, piece->size());
-            *piece += "\r\n";
-        }
-        good = write_now(*piece, sent);
-        if (good) {
-            good = co_await write_rest(*piece, sent);
-        }
+        out_.put(*piece);
+        good = co_await write_all();
     }
-    if (good && chunked && socket_.is_open()) {
-        out_ = "0\r\n\r\n";
-        good = write_now(kNothing, sent);
-        if (good && sent < out_.size()) {
-            good = co_await write_rest(kNothing, sent);
-        }
+    if (good && socket_.is_open()) {
+        out_.end();
+        good = co_await write_all();
     }
     using End = telemetry::StreamEnd;
     const bool slow = body->lagged() || (!good && !socket_.is_open());

@@ -170,6 +170,8 @@ class ControlTest : public ::testing::Test {
         // moved its own must not start the patience anew.
         settings.stalled = std::chrono::hours{1};
         settings.deaf = std::chrono::hours{1};
+        // The test moves time on; jobs see soon that it has.
+        settings.tick = std::chrono::milliseconds{50};
         context_ = std::make_unique<ControlContext>(*io_, clock_, *store_, scheduler_, *metrics_,
                                                     settings);
         control_ = std::make_unique<ControlService>(*context_);
@@ -213,7 +215,7 @@ class ControlTest : public ::testing::Test {
     void until(const std::function<bool()>& condition, const char* what) {
         // A busy machine takes its time, and then something always waits to run. What cannot come
         // any more is known sooner: nothing but the ticks has run for ten seconds in all.
-        constexpr std::chrono::milliseconds kLook{100};
+        constexpr std::chrono::milliseconds kLook{10};
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
         std::chrono::milliseconds idle{0};
         while (!condition()) {

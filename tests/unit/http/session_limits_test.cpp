@@ -169,6 +169,15 @@ TEST_F(SessionTest, StreamsArriveInPiecesAndEnd) {
     EXPECT_TRUE(old.ends_with("\r\n\r\npiece 1\npiece 2\n")) << old;
 }
 
+TEST_F(SessionTest, HeadOfAStreamIsItsHeadAndOpensNone) {
+    start();
+    const auto answer = exchange("HEAD /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_in(answer), 200);
+    EXPECT_NE(answer.find("\r\nTransfer-Encoding: chunked\r\n"), std::string::npos) << answer;
+    EXPECT_TRUE(answer.ends_with("\r\nConnection: close\r\n\r\n")) << answer;
+    EXPECT_EQ(server_->on_thread([this] { return server_->server().counters().streams; }), 0U);
+}
+
 TEST_F(SessionTest, StreamsOverTheCapAreRefusedAndAClientThatGoesFreesItsPlace) {
     HttpSettings settings;
     settings.limits.streams = 1;

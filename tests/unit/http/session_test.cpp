@@ -26,6 +26,19 @@ TEST_F(SessionTest, EveryAnswerCarriesTheSecurityHeaders) {
     }
 }
 
+TEST_F(SessionTest, AHeaderValueOfAHandlerIsOneLine) {
+    add("GET", "/named", Scope::open, [](const HttpRequest& request) {
+        HttpResponse response = text_response({});
+        response.headers.emplace_back("Location", "/jobs/" + request.query.at(0).second);
+        return response;
+    });
+    start();
+    const auto answer = get("/named?name=a%0D%0ASet-Cookie:%20b%0D%0A%0D%0A<html>");
+    EXPECT_EQ(status_in(answer), 200);
+    EXPECT_EQ(answer.find("\nSet-Cookie"), std::string::npos) << answer;
+    EXPECT_TRUE(answer.ends_with("\r\nConnection: close\r\n\r\n")) << answer;
+}
+
 TEST_F(SessionTest, MalformedRequestsAreAnsweredAndTheConnectionEnds) {
     start();
     const std::string line = "POST /echo HTTP/1.1\r\n";
