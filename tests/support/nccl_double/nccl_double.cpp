@@ -8,6 +8,9 @@
 //   no-init:R           ncclCommInitRank… of rank R never begins to connect
 //   error:R:N:C         operation N (from 1) of rank R ends in the asynchronous error C
 //   stuck:R:N           operation N of rank R is never sent
+//   slow=MS             every operation of this process takes MS ms more for each MiB of its data
+//   wrong=N             the first byte of what operation N gives to this process is another one
+//   die=N               operation N ends this process (SIGKILL)
 //   ras-json=0          its RAS is that of NCCL before 2.28.7
 //   gpus=N              how many GPUs there are (default 8); driver=C: what cuInit answers
 #include "job/collective/communicator.hpp"
@@ -18,12 +21,15 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -82,6 +88,8 @@ void connect_comm(nccl::OpaqueComm& comm) {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(comm.id.port);
+    const int on = 1;  // small operations do not wait for each other
+    ::setsockopt(comm.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const bool connected =
         ::connect(comm.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     {
@@ -107,6 +115,17 @@ void connect_comm(nccl::OpaqueComm& comm) {
     joined_ras(comm.ras);
 }
 
+void misbehave(const Operation& operation, long number) {
+    if (const auto die = directive("die"); !die.empty() && die[0] == number) {
+        std::raise(SIGKILL);
+    }
+    if (const auto slow = directive("slow"); !slow.empty()) {
+        const auto per_mib = std::chrono::milliseconds{slow[0]};
+        std::this_thread::sleep_for(per_mib * static_cast<double>(operation.data.size()) /
+                                    static_cast<double>(1U << 20U));
+    }
+}
+
 void work(nccl::OpaqueComm& comm) {
     if (directive("no-init", comm.rank).empty()) {
         connect_comm(comm);
@@ -125,6 +144,7 @@ void work(nccl::OpaqueComm& comm) {
         const auto error = first ? directive("error", comm.rank) : std::vector<long>{};
         const auto stuck = first ? directive("stuck", comm.rank) : std::vector<long>{};
         bool good = true;
+        misbehave(operation, number);
         if (error.size() == 3 && error[1] == number) {
             comm.state = static_cast<int>(error[2]);
             good = false;
@@ -143,6 +163,9 @@ void work(nccl::OpaqueComm& comm) {
         }
         lock.lock();
         if (good) {
+            if (const auto wrong = directive("wrong"); !wrong.empty() && wrong[0] == number) {
+                static_cast<char*>(operation.out)[0] ^= 1;
+            }
             operation.done->done = true;
         } else {
             comm.changed.wait(lock, [&] { return comm.stop; });
