@@ -162,6 +162,13 @@ class NcclTest(test_preflight.PreflightCase):
         self.assertEqual(self.named(found), [("n0", "warn"), ("n1", "warn")], found)
         self.assertIn("LD_LIBRARY_PATH", found[0][3])
 
+    def test_what_nccls_diagnostics_find_is_warned_of(self):
+        self.nodes(n0="diag=1 slow=10")
+        found = self.check(code=0, nodes=2)
+        self.assertEqual(self.named(found), [("n0", "warn")], found)
+        self.assertRegex(found[0][2], r"^NCCL warns \(ranks from 1 on are of \S+-n1\): GPU inventory: model mismatch across 2 ranks, "
+                                      r"rank\(s\) 1 differ from rank 0 \(NVIDIA Double\)$")
+
     def test_without_the_program_it_is_said(self):
         self.nodes(program=self.root / "nothing")
         found = self.check(code=0, nodes=2)

@@ -1,5 +1,6 @@
 #include "job/agent/preflight/nccl_tester.hpp"
 
+#include "job/agent/diagnostics/nccl_ras.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
@@ -33,6 +34,21 @@ std::string nccl_test_end(const ProcessResult& result, const std::string& stage)
                          : ": " + tail.substr(tail.size() - std::min(tail.size(), kNcclWords)));
 }
 
+// What NCCL's diagnostics print where rank 0 is: the same in both rounds, but for the number that
+// they give the communicator.
+void take_diagnostics(const std::string& printed, NcclTestFact& out) {
+    constexpr std::string_view kComm = " in comm 0x";
+    for (std::string& one : diagnostics_found(printed)) {
+        if (const auto at = one.find(kComm); at != std::string::npos) {
+            const auto end = one.find_first_not_of("0123456789abcdef", at + kComm.size());
+            one.erase(at, end == std::string::npos ? end : end - at);
+        }
+        if (out.warnings.size() < limits::kNcclWarnings) {
+            out.warnings.push_back(one.substr(0, kNcclWords));
+        }
+    }
+}
+
 }  // namespace
 
 ProcessCommand nccl_test_command(const std::string& program,
@@ -43,13 +59,15 @@ ProcessCommand nccl_test_command(const std::string& program,
     for (const auto& [name, value] : environment) {
         // Its output is kept here, and nobody is to find ranks of the job where there are none.
         const bool own = name.starts_with("LOCKSTEP_") || name.starts_with("SLURM_") ||
-                         name.starts_with("NCCL_DEBUG") || name.starts_with("NCCL_RAS_");
+                         name.starts_with("NCCL_DEBUG") || name.starts_with("NCCL_RAS_") ||
+                         name == "NCCL_RUN_RAS_DIAGNOSTICS";
         if (!own) {
             out.environment.push_back(name + "=" + value);
         }
     }
     out.environment.emplace_back("NCCL_DEBUG=WARN");
-    out.environment.emplace_back("NCCL_RAS_ENABLE=0");
+    // 2.31 and later: it compares drivers, GPUs, links and settings of all ranks beside the test.
+    out.environment.emplace_back("NCCL_RUN_RAS_DIAGNOSTICS=1");
     out.input = dump_json(task);  // not where everybody on the machine reads the token
     out.timeout = limits::kNcclTestTimeout;
     out.give_up = kGiveUpNccl;
@@ -74,6 +92,7 @@ PairOutcome nccl_test_outcome(const Result<ProcessResult>& result) {
         return out;
     }
     out.nccl = std::move(answer->fact);
+    take_diagnostics(result->err, out.nccl);
     const bool ended = !result->timed_out && !result->overflowed && !result->signal;
     if (!answer->error.empty()) {
         out.problem = answer->error;

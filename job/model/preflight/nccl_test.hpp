@@ -32,7 +32,9 @@ struct NcclTestFact {
     std::int64_t wrong = 0;        // values of a sum that are not what they must be; each is exact
     bool unloadable = false;       // NCCL or the CUDA driver does not load here: nothing was tested
     NcclBlame blames = NcclBlame::unknown;
-    std::vector<std::string> warnings;  // that a person should know of; the test has ended well
+    // Of the program, and what NCCL's own diagnostics (2.31 and later) found worth a look. They
+    // tell of ranks: those below `gpus` are this node's, the others the partner's.
+    std::vector<std::string> warnings;
 
     bool operator==(const NcclTestFact&) const = default;
 };

@@ -289,20 +289,30 @@ class NcclJudge {
 
     void add_warnings(std::int32_t slot, const Turns& turns) {
         std::vector<std::string> said;
+        std::string all;
         for (const NcclTurn& turn : turns) {
+            std::string here;
             for (const std::string& warning : turn.outcome.nccl.warnings) {
                 if (std::find(said.begin(), said.end(), warning) == said.end()) {
                     said.push_back(warning);
+                    here += (here.empty() ? "" : "; ") + warning;
                 }
             }
-        }
-        std::string all;
-        for (const std::string& warning : said) {
-            all += (all.empty() ? "NCCL warns: " : "; ") + warning;
+            if (!here.empty()) {
+                all += (all.empty() ? "NCCL warns" : "; and") + whose_ranks(turn) + ": " + here;
+            }
         }
         if (!all.empty()) {
             add(slot, std::move(all), "nothing that it warns of", false);
         }
+    }
+
+    // Warnings are said where rank 0 is.
+    static std::string whose_ranks(const NcclTurn& turn) {
+        const NcclTestFact& fact = turn.outcome.nccl;
+        return turn.with < 0 ? ""
+                             : " (ranks from " + std::to_string(fact.gpus) + " on are of " +
+                                   turn.with_name + ")";
     }
 
     void add(std::int32_t slot, std::string found, std::string expected, bool fails) {

@@ -11,6 +11,7 @@
 //   slow=MS             every operation of this process takes MS ms more for each MiB of its data
 //   wrong=N             the first byte of what operation N gives to this process is another one
 //   die=N               operation N ends this process (SIGKILL)
+//   diag=1              its diagnostics, where they are asked for, find another model of GPU
 //   ras-json=0          its RAS is that of NCCL before 2.28.7
 //   gpus=N              how many GPUs there are (default 8); driver=C: what cuInit answers
 #include "job/collective/communicator.hpp"
@@ -31,6 +32,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -270,6 +272,15 @@ DOUBLE nccl::Result ncclGetUniqueId(nccl::UniqueId* out) {
 }
 DOUBLE nccl::Result ncclCommInitRankConfig(nccl::Comm* comm, int ranks, nccl::UniqueId id, int rank,
                                            nccl::Config* config) {
+    const char* asked = std::getenv("NCCL_RUN_RAS_DIAGNOSTICS");
+    if (rank == 0 && asked != nullptr && *asked == '1' && !directive("diag").empty()) {
+        std::printf(
+            "double:1 NCCL DIAG [OK] ECC: no errors across %d ranks in comm 0x1f\n"
+            "double:1 NCCL DIAG [INFO] GPU inventory: model mismatch across %d ranks in comm 0x1f, "
+            "rank(s) 1 differ from rank 0 (NVIDIA Double)\n",
+            ranks, ranks);
+        std::fflush(stdout);
+    }
     Id mine{};
     std::memcpy(&mine, id.internal, sizeof mine);
     return config->blocking != 0 || config->magic != 0xcafebeef

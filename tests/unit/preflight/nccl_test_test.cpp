@@ -165,6 +165,24 @@ TEST(NcclTester, SaysHowItFailed) {
     EXPECT_EQ(nccl_test_outcome(fail(Errc::denied, "start x: denied")).problem, "start x: denied");
 }
 
+TEST(NcclTester, TakesWhatNcclsDiagnosticsFoundWorthALook) {
+    ProcessResult result = over(said({kLoaded, kEnd}));
+    result.err =
+        "h:7 NCCL DIAG [OK] ECC: no errors across 2 ranks in comm 0x1f\n"
+        "h:7 NCCL DIAG [INFO] GPU inventory: model mismatch across 2 ranks in comm 0x1f, rank(s) 1 "
+        "differ from rank 0 (H100)\nNCCL WARN other\n";
+    EXPECT_THAT(nccl_test_outcome(result).nccl.warnings,
+                ElementsAre("GPU inventory: model mismatch across 2 ranks, rank(s) 1 differ from "
+                            "rank 0 (H100)"));
+    result.err.clear();
+    for (int i = 0; i < 100; ++i) {
+        result.err += "h:7 NCCL DIAG [INFO] " + std::string(1'000, 'x') + "\n";
+    }
+    const auto warnings = nccl_test_outcome(result).nccl.warnings;
+    EXPECT_EQ(warnings.size(), limits::kNcclWarnings);
+    EXPECT_LT(warnings.at(0).size(), limits::kTextBytes);
+}
+
 TEST(NcclTester, GivesTheProgramWhatTheJobsRanksWouldHave) {
     const auto command = nccl_test_command("/p",
                                            {{"LD_LIBRARY_PATH", "/l"},
@@ -175,8 +193,9 @@ TEST(NcclTester, GivesTheProgramWhatTheJobsRanksWouldHave) {
                                             {"SLURM_X", "1"}},
                                            {{"token", "secret"}});
     EXPECT_THAT(command.argv, ElementsAre("/p"));
-    EXPECT_THAT(command.environment, UnorderedElementsAre("LD_LIBRARY_PATH=/l", "NCCL_IB_HCA=mlx5",
-                                                          "NCCL_DEBUG=WARN", "NCCL_RAS_ENABLE=0"));
+    EXPECT_THAT(command.environment,
+                UnorderedElementsAre("LD_LIBRARY_PATH=/l", "NCCL_IB_HCA=mlx5", "NCCL_DEBUG=WARN",
+                                     "NCCL_RUN_RAS_DIAGNOSTICS=1"));
     EXPECT_THAT(command.input, HasSubstr("secret"));
 }
 
@@ -333,10 +352,12 @@ TEST(NcclJudge, SlowAnswersAndWarningsAreWarnedOf) {
     }
     first.outcomes[1].nccl.warnings = {"odd NIC"};
     second.outcomes[1].nccl.warnings = {"odd NIC", "old firmware"};
-    EXPECT_THAT(lines(judge_nccl(named(4), first, second)),
-                UnorderedElementsAre(
-                    HasSubstr("n2 nccl_test warn: NCCL's all-reduce: with n3 180 GB/s and 200 µs"),
-                    "n1 nccl_test warn: NCCL warns: odd NIC; old firmware"));
+    EXPECT_THAT(
+        lines(judge_nccl(named(4), first, second)),
+        UnorderedElementsAre(
+            HasSubstr("n2 nccl_test warn: NCCL's all-reduce: with n3 180 GB/s and 200 µs"),
+            "n1 nccl_test warn: NCCL warns (ranks from 8 on are of n0): odd NIC; and (ranks "
+            "from 8 on are of n3): old firmware"));
 }
 
 TEST(NcclPairState, ItsRoundsAreNotThoseOfTheOtherTest) {
