@@ -12,7 +12,7 @@ import test_preflight
 DOUBLE = harness.BIN.parent / "tests" / "nccl_double" / "libnccl.so.2"
 PROGRAM = harness.BIN / "lockstep-nccl-test"
 # Of every node that a test does not spoil: so slow that other work on this machine does not matter.
-EVEN = "gpus=1 slow=10"
+EVEN = "gpus=2 slow=10"
 
 # Finds the double as an operator's programs find NCCL; a node's file says what is wrong with it.
 WRAPPER = """#!/bin/sh
@@ -44,21 +44,21 @@ class NcclTest(test_preflight.PreflightCase):
             elif words == "hang":
                 (self.root / f"hang-{node}").touch()
             else:
-                (self.root / f"double-{node}").write_text(f"gpus=1 {words}")
+                (self.root / f"double-{node}").write_text(f"gpus=2 {words}")
         if program is None:
             program = self.root / "nccl-test"
             program.write_text(WRAPPER.format(root=self.root, program=PROGRAM, even=EVEN))
             program.chmod(0o755)
         tree = self.tree("node", {"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.1  Sat\n",
-                                  "dev/nvidia0": "", "dev/kmsg": ""})
+                                  "dev/nvidia0": "", "dev/nvidia1": "", "dev/kmsg": ""})
         self.spoil("", before="FAKE_NODE=$7; export FAKE_NODE;",
                    arguments=f"--nccl-test-program {program} --preflight-root {tree}")
         self.daemon.stop()
         self.daemon.arguments = (*self.daemon.arguments, "--local-gpus", "8")
         self.daemon.start()
 
-    def check(self, code, nodes=4, extra=()):
-        done = self.cli("nodes", "check", "--nodes", str(nodes), "--gpus", "1", "--nccl-test", "--json", *extra, code=code)
+    def check(self, code, nodes=4, gpus=1):
+        done = self.cli("nodes", "check", "--nodes", str(nodes), "--gpus", str(gpus), "--nccl-test", "--json", code=code)
         return [(one["node"].rpartition("-")[2], one["severity"], one["found"], one["expected"])
                 for one in self.judged(json.loads(done.stdout)["findings"])]
 
@@ -87,8 +87,14 @@ class NcclTest(test_preflight.PreflightCase):
     def test_a_healthy_pair_takes_less_than_ten_seconds(self):
         self.nodes()
         began = time.monotonic()
-        self.check(code=0, nodes=2)
+        self.check(code=0, nodes=2, gpus=2)
         self.assertLess(time.monotonic() - began, 2 * 10, "two rounds")
+
+    def test_every_gpu_of_both_nodes_is_a_rank(self):
+        self.nodes(n2="slow=80")
+        found = self.check(code=1, gpus=2)
+        self.assertEqual(self.named(found), [("n2", "fail")], found)
+        self.assertIn(" on 4 GPUs, then with ", found[0][2])
 
     def test_the_slow_node_is_told_from_its_partners(self):
         self.nodes(n2="slow=80")

@@ -246,12 +246,15 @@ class NcclJudge {
     // What it did with one that fails tells nothing of it.
     void judge_speed(std::int32_t slot, Turns turns) {
         const std::string words = words_of_both(turns);
+        bool both = true;
         for (NcclTurn& turn : turns) {
             turn.excused = turn.excused || (turn.failed() && failing_.contains(turn.with));
+            both = both && !turn.excused;
         }
         for (const std::int64_t percent : {kSlowBusPercent, kDoubtfulBusPercent}) {
             const auto slower = [&](const NcclTurn& turn) { return turn.below(percent); };
-            if (in_each(turns, slower)) {
+            // One measurement alone is a reason to look, if it is a clear one.
+            if ((both || percent == kSlowBusPercent) && in_each(turns, slower)) {
                 const bool certain = told_apart(slot, turns, percent);
                 if (!certain && only_other_is(slot, turns, slower)) {
                     return;
@@ -262,11 +265,11 @@ class NcclJudge {
                         std::to_string(slow.groups) + " groups of " +
                         std::to_string(slow.outcome.nccl.ranks) + " GPUs here, " +
                         gigabytes(slow.median_mbs),
-                    percent == kSlowBusPercent && certain);
+                    percent == kSlowBusPercent && certain && both);
                 return;
             }
         }
-        if (in_each(turns, [](const NcclTurn& turn) { return turn.late(); }) &&
+        if (both && in_each(turns, [](const NcclTurn& turn) { return turn.late(); }) &&
             told_apart(slot, turns, 0)) {
             const NcclTurn& late = turns[0].late() ? turns[0] : turns[1];
             add(slot, words,

@@ -303,6 +303,18 @@ TEST(NcclJudge, HalfTheMedianFailsAndThreeQuartersAreWarnedOf) {
     EXPECT_EQ(preflight_cause(all[0], false), CauseClass::node_lost);
 }
 
+TEST(NcclJudge, OneSlowMeasurementBesideOneWithABrokenNodeIsOnlyWarnedOf) {
+    const Fabric fabric{{}, {1}};
+    PairRound first = fabric.play({{0, 1}, {2, 3}});
+    PairRound second = fabric.play({{0, 2}, {1, 3}});
+    second.outcomes[0].nccl.bus_mbs = second.outcomes[2].nccl.bus_mbs = 120'000;
+    EXPECT_THAT(lines(judge_nccl(named(4), first, second)),
+                ElementsAre(HasSubstr("n1 nccl_test fail")));
+    second.outcomes[0].nccl.bus_mbs = second.outcomes[2].nccl.bus_mbs = 20'000;
+    EXPECT_THAT(lines(judge_nccl(named(4), first, second)),
+                ElementsAre(HasSubstr("n1 nccl_test fail"), HasSubstr("n0 nccl_test warn")));
+}
+
 TEST(NcclJudge, OfTwoNodesBothFailAndNeitherIsSlow) {
     EXPECT_THAT((Fabric{{}, {1}}.verdict(2)),
                 ElementsAre(HasSubstr("n0 nccl_test fail"), HasSubstr("n1 nccl_test fail")));
