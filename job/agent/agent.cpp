@@ -61,6 +61,9 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
     config.gpu_test_program = options.gpu_test_program.empty()
                                   ? (folder / "lockstep-gpu-test").string()
                                   : options.gpu_test_program;
+    config.nccl_test_program = options.nccl_test_program.empty()
+                                   ? (folder / "lockstep-nccl-test").string()
+                                   : options.nccl_test_program;
     const auto python = folder.parent_path() / kPythonFolder;
     std::error_code ec;
     if (std::filesystem::is_directory(python, ec)) {

@@ -20,6 +20,7 @@ struct AgentOptions {
     std::filesystem::path preflight_root = "/";  // in front of /proc, /sys and /dev; for tests
     std::string train_program;                   // "" = lockstep-train beside this program
     std::string gpu_test_program;                // "" = lockstep-gpu-test beside this program
+    std::string nccl_test_program;               // "" = lockstep-nccl-test beside this program
     std::string signed_document;                 // see NodeConfig
     std::int64_t signed_point = 0;
     std::optional<StartLimits> start_limits;  // for its ranks; none = its own

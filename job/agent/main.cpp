@@ -58,6 +58,8 @@ void declare_run(CLI::App& app, Arguments& arguments) {
                     "The native trainer (default: lockstep-train beside this program)");
     run->add_option("--gpu-test-program", arguments.agent.gpu_test_program,
                     "The test of GPUs (default: lockstep-gpu-test beside this program)");
+    run->add_option("--nccl-test-program", arguments.agent.nccl_test_program,
+                    "The test with NCCL (default: lockstep-nccl-test beside this program)");
     run->add_option_function<std::string>(
            "--signed",
            [&arguments](const std::string& text) {

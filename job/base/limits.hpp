@@ -394,6 +394,19 @@ inline constexpr auto kGpuTestTimeout = std::chrono::seconds{20};  // 1 s; loadi
 inline constexpr auto kPairTest = std::chrono::seconds{10};
 inline constexpr auto kPairTestTimeout = std::chrono::seconds{20};
 inline constexpr auto kPairPatience = std::chrono::seconds{25};
+// The same of the test with NCCL, which takes 2 to 5 s: without its persistence mode the driver
+// needs a second for each GPU first. Its own end comes before the agent's, which comes before the
+// daemon's.
+inline constexpr auto kNcclTest = std::chrono::seconds{20};
+inline constexpr auto kNcclTestTimeout = std::chrono::seconds{30};
+inline constexpr auto kNcclPatience = std::chrono::seconds{35};
+inline constexpr std::size_t kNcclTestBytes = 64U << 10U;  // of what its program says
+inline constexpr std::size_t kNcclErrors = 256U << 10U;    // of NCCL's own words, kept to its end
+inline constexpr std::size_t kNcclWarnings = 8;            // of a node in a round
+// What two nodes' programs tell each other before they can use a library for that.
+inline constexpr std::size_t kPeerKeyBytes = 1U << 20U;    // a key, a value: hundreds
+inline constexpr std::size_t kPeerKeysBytes = 16U << 20U;  // all of them
+inline constexpr auto kPeerKeySend = std::chrono::seconds{5};
 inline constexpr std::size_t kPreflightEvents = 64;  // of an attempt: the job is copied with them
 inline constexpr std::size_t kJobWarnings = 64;      // of a job; each text once
 inline constexpr std::size_t kWarningBytes = 1024;   // of one of them, from an agent

@@ -24,6 +24,9 @@ Json check_spec(const Options& options) {
     if (options.pair_test) {
         spec["preflight"]["pair_test"] = true;
     }
+    if (options.nccl_test) {
+        spec["preflight"]["nccl_test"] = true;
+    }
     spec["resources"] = {{"nodes", options.nodes}};
     if (options.gpus > 0) {
         spec["resources"]["gpus_per_node"] = options.gpus;
@@ -83,6 +86,10 @@ Exit check_nodes(Context& context) {
     if (context.options.gpu_test && context.options.gpus == 0) {
         context.err << "--gpu-test needs --gpus N, the GPUs that each node must have; the test of "
                        "the CPUs is --cpu-test\n";
+        return Exit::usage;
+    }
+    if (context.options.nccl_test && context.options.gpus == 0) {
+        context.err << "--nccl-test needs --gpus N, the GPUs that each node must have\n";
         return Exit::usage;
     }
     const std::string key = random_secret().substr(0, 32);

@@ -202,6 +202,9 @@ void declare_cluster(CLI::App& app, Options& options) {
                     "with --gpus");
     nodes->add_flag("--pair-test", options.pair_test,
                     "check: test the nodes in pairs, twice, with other partners");
+    nodes->add_flag("--nccl-test", options.nccl_test,
+                    "check: NCCL's all-reduce over the GPUs of two nodes at a time, twice, compare "
+                    "the bandwidths; with --gpus");
     nodes->add_option("--partition", options.partition, "Only nodes of this partition")
         ->type_name("NAME");
     nodes->add_option("--state", options.state, "Only usable, unusable or idle ones, or a state")

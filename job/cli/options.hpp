@@ -145,6 +145,7 @@ struct Options {
     bool cpu_test = false;          // nodes check
     bool gpu_test = false;          // nodes check
     bool pair_test = false;         // nodes check
+    bool nccl_test = false;         // nodes check
     bool overwrite = false;         // export
     bool of_gpus = false;           // export
     bool environment = false;       // show

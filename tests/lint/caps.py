@@ -62,6 +62,7 @@ LOCAL = {
     "job/agent/node/node_children.cpp": {"kSearchEvery": "poll", "kSearchLater": "poll", "kStartUp": "poll"},
     "job/agent/node/node_children_output.cpp": {"kChildReadBytes": "buffer"},
     "job/agent/preflight/gpu_tester.cpp": {"kGiveUp": "turn"},
+    "job/agent/preflight/nccl_tester.cpp": {"kGiveUpNccl": "turn"},
     "job/agent/preflight/peer_probe.cpp": {"kProbeLineBytes": "format"},
     "job/agent/preflight/preflight_facts.cpp": {"kFactBytes": "read"},
     "job/agent/preflight/preflight_nics.cpp": {"kBytes": "read"},

@@ -24,6 +24,7 @@ LEVELS = {  # longest prefix wins
     "scheduler-integration": 2,
     "daemon/store": 2,
     "daemon/telemetry": 2,
+    "job/nccl_test": 3,
     "job/trainer": 3,
     "daemon/control": 3,
     "daemon/backup": 3,

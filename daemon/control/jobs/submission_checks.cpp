@@ -29,6 +29,11 @@ Result<Admission> admit_job(Scheduler& scheduler, const JobSpec& spec) {
                                    "resources.gpus_per_node is 0; the test of the CPUs, which "
                                    "had this name in 0.1.0, is cpu_test"}}));
     }
+    if (spec.preflight.nccl_test && spec.resources.gpus_per_node == 0) {
+        return fail(field_errors({{"/preflight/nccl_test",
+                                   "tests NCCL between the GPUs that the job asks for, and "
+                                   "resources.gpus_per_node is 0"}}));
+    }
     if (spec.framework == Framework::native && spec.resources.gpus_per_node > 0 &&
         spec.preflight.mode != PreflightMode::only &&
         (!computes_on_gpus(spec.train->strategy) || spec.train->devices == TrainDevices::cpu)) {

@@ -34,11 +34,16 @@ void AttemptRun::disconnected(std::int32_t slot, Time now) {
     rendezvous.disconnected(slot);
     preflight.gone(slot);
     pairs.gone(slot);
+    nccl_pairs.gone(slot);
     links.erase(slot);
 }
 
-bool AttemptRun::pairs_wanted(const Job& job) {
-    return wants_preflight(job) && job.spec.preflight.pair_test && job.attempt() != nullptr &&
+bool AttemptRun::pairs_wanted(const Job& job, PairState::Kind kind) {
+    const PreflightSpec& spec = job.spec.preflight;
+    const bool asked = kind == PairState::Kind::nccl
+                           ? spec.nccl_test && job.spec.resources.gpus_per_node > 0
+                           : spec.pair_test;
+    return wants_preflight(job) && asked && job.attempt() != nullptr &&
            job.attempt()->generations.empty();
 }
 

@@ -52,8 +52,11 @@ struct AttemptRun {
         return job.spec.preflight.mode != PreflightMode::off;
     }
     // Before the first generation of an attempt only: ranks that ran have tested their nodes.
-    static bool pairs_wanted(const Job& job);
-    bool pairs_done(const Job& job) const { return !pairs_wanted(job) || pairs.done(); }
+    static bool pairs_wanted(const Job& job, PairState::Kind kind);
+    bool pairs_done(const Job& job) const {
+        return (!pairs_wanted(job, PairState::Kind::cpus) || pairs.done()) &&
+               (!pairs_wanted(job, PairState::Kind::nccl) || nccl_pairs.done());
+    }
     // What a pre-flight is to expect of an agent that has just been accepted.
     void expect_facts(const Job& job, const Agent& link, bool capable, Time now);
     void send_answers(Effects& out, const std::vector<KvStore::Answer>& answers) const;
@@ -100,7 +103,8 @@ struct AttemptRun {
     Rendezvous rendezvous;
     PreflightState preflight{};
     PairState pairs{};
-    std::optional<Time> joined_at{};  // the last node that did
+    PairState nccl_pairs{PairState::Kind::nccl};  // after `pairs`
+    std::optional<Time> joined_at{};              // the last node that did
     // The newest checkpoint that was heard of; events may not tell of it yet.
     std::optional<event::CheckpointSaved> checkpoint{};
     // Of the ranks that were started last, by rank; pid 0 = not known. Outlives their generation,

@@ -277,7 +277,17 @@ void JobMachine::probed(Draft& draft, const AgentPtr& link, const wire::Probed& 
 }
 
 void JobMachine::pair_tested(Draft& draft, const AgentPtr& link, const wire::PairTested& tested) {
-    run_.pairs.tested(link->node_rank, tested.round, {tested.ms, tested.problem, tested.absent});
+    PairOutcome outcome{tested.ms, tested.problem, tested.absent};
+    if (!tested.nccl.is_null()) {
+        auto nccl = parse_nccl_test_fact(tested.nccl);
+        if (!nccl) {
+            draft.fence(link, "PAIR_TESTED was not understood: " + nccl.error().message);
+            return;
+        }
+        outcome.nccl = std::move(*nccl);
+    }
+    run_.pairs.tested(link->node_rank, tested.round, outcome);
+    run_.nccl_pairs.tested(link->node_rank, tested.round, std::move(outcome));
     look_at_preflight(draft, run_);
     form_generation(draft);
 }

@@ -27,17 +27,20 @@ const PairState::Groups& PairState::begin(std::map<std::int32_t, std::string> na
 }
 
 void PairState::tested(std::int32_t slot, std::int32_t round, PairOutcome outcome) {
-    if (!done_ && round == round_ && awaited_.erase(slot) != 0) {
+    if (!done_ && round_ > 0 && round == this->round() && awaited_.erase(slot) != 0) {
         current().outcomes[slot] = std::move(outcome);
     }
 }
 
 void PairState::gone(std::int32_t slot) {
-    tested(slot, round_, {-1, "its agent was away", false});
+    PairOutcome away{-1, "its agent was away", false};
+    away.nccl.blames = NcclBlame::self;
+    tested(slot, round(), std::move(away));
 }
 
 bool PairState::over(Time now) const {
-    return awaited_.empty() || now - began_ >= limits::kPairPatience;
+    return awaited_.empty() ||
+           now - began_ >= (kind_ == Kind::nccl ? limits::kNcclPatience : limits::kPairPatience);
 }
 
 const PairState::Groups* PairState::next(Time now) {
@@ -53,7 +56,8 @@ std::optional<std::vector<PreflightFinding>> PairState::judge(Time now) {
         return std::nullopt;
     }
     done_ = true;
-    return judge_pairs(names_, rounds_[0], rounds_[1]);
+    return kind_ == Kind::nccl ? judge_nccl(names_, rounds_[0], rounds_[1])
+                               : judge_pairs(names_, rounds_[0], rounds_[1]);
 }
 
 }  // namespace lockstep

@@ -91,7 +91,15 @@ void take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
     }
 }
 
-void send_pairs(Draft& draft, AttemptRun& run, const PairState::Groups& groups) {
+bool is_nccl(const PairState& pairs) {
+    return pairs.kind() == PairState::Kind::nccl;
+}
+
+std::int32_t port_of(const PairState& pairs, const NodeFacts& facts) {
+    return is_nccl(pairs) ? facts.nccl_port : facts.pair_port;
+}
+
+void send_pairs(Draft& draft, AttemptRun& run, PairState& pairs, const PairState::Groups& groups) {
     const auto address = [&run](std::int32_t slot, const NodeFacts& facts) {
         const std::string proven = run.preflight.proven(slot);
         return proven.empty() && !facts.addresses.empty() ? facts.addresses.front().address
@@ -104,7 +112,7 @@ void send_pairs(Draft& draft, AttemptRun& run, const PairState::Groups& groups) 
             const auto link = run.links.find(slot);
             const NodeFacts* facts = run.preflight.facts(slot);
             if (link == run.links.end() || facts == nullptr || leader == nullptr) {
-                run.pairs.gone(slot);
+                pairs.gone(slot);
                 continue;
             }
             PairTask task;
@@ -113,45 +121,63 @@ void send_pairs(Draft& draft, AttemptRun& run, const PairState::Groups& groups) 
             task.token = token;
             task.address = address(slot, *facts);
             task.peers = {address(group.front(), *leader)};
-            task.port = leader->pair_port;
+            task.port = port_of(pairs, *leader);
+            task.nccl = is_nccl(pairs);
+            task.gpus = task.nccl ? draft.job().spec.resources.gpus_per_node : 0;
             if (!task.alone) {
-                task.partner = run.pairs.names().at(task.lead ? group.back() : group.front());
+                task.partner = pairs.names().at(task.lead ? group.back() : group.front());
             }
             wire::PairTest test;
-            test.round = run.pairs.round();
+            test.round = pairs.round();
             test.task = to_json(task);
             draft.at_once.send(link->second, test);
         }
     }
 }
 
+// Nodes that could take no part: an agent of another version, or without a port.
+void add_untested(const AttemptRun& run, std::vector<PreflightFinding>& out) {
+    for (const auto& [slot, link] : run.links) {
+        const NodeFacts* facts = run.preflight.facts(slot);
+        if (run.preflight.passed(slot) && (facts == nullptr || facts->nccl_port == 0)) {
+            out.push_back({slot, link->node, std::string{kNcclTest},
+                           "NCCL was not tested: its agent does not know the test, or found no "
+                           "free port for it",
+                           "an agent of this version", false});
+        }
+    }
+}
+
 // Once as many nodes as the ranks need have passed everything else: they and the spares that are
 // there. Whoever comes later is not tested.
-void look_at_pairs(Draft& draft, AttemptRun& run) {
-    if (!run.pairs_wanted(draft.job()) || run.pairs.done()) {
+void look_at_pairs(Draft& draft, AttemptRun& run, PairState& pairs) {
+    if (!run.pairs_wanted(draft.job(), pairs.kind()) || pairs.done()) {
         return;
     }
     const auto now = draft.at.steady;
-    if (!run.pairs.begun()) {
+    if (!pairs.begun()) {
         if (run.preflight.busy() || !run.preflight.all_passed(draft.job().spec)) {
             return;
         }
         std::map<std::int32_t, std::string> names;
         for (const auto& [slot, link] : run.links) {
             const NodeFacts* facts = run.preflight.facts(slot);
-            if (run.preflight.passed(slot) && facts != nullptr && facts->pair_port != 0) {
+            if (run.preflight.passed(slot) && facts != nullptr && port_of(pairs, *facts) != 0) {
                 names[slot] = link->node;
             }
         }
-        send_pairs(draft, run, run.pairs.begin(std::move(names), now));
+        send_pairs(draft, run, pairs, pairs.begin(std::move(names), now));
     }
-    if (const auto* groups = run.pairs.next(now)) {
-        send_pairs(draft, run, *groups);
+    if (const auto* groups = pairs.next(now)) {
+        send_pairs(draft, run, pairs, *groups);
     }
-    if (const auto findings = run.pairs.judge(now)) {
+    if (const auto findings = pairs.judge(now)) {
         PreflightState::Judgement judgement;
         judgement.findings = *findings;
-        for (const auto& [slot, name] : run.pairs.names()) {
+        if (is_nccl(pairs)) {
+            add_untested(run, judgement.findings);
+        }
+        for (const auto& [slot, name] : pairs.names()) {
             judgement.slots.insert(slot);
         }
         for (const PreflightFinding& one : *findings) {
@@ -186,7 +212,10 @@ void look_at_preflight(Draft& draft, AttemptRun& run) {
     if (const auto judgement = run.preflight.judge(draft.job().spec, now)) {
         take_judgement(draft, *judgement);
     }
-    look_at_pairs(draft, run);
+    look_at_pairs(draft, run, run.pairs);
+    if (!run.pairs_wanted(draft.job(), PairState::Kind::cpus) || run.pairs.done()) {
+        look_at_pairs(draft, run, run.nccl_pairs);
+    }
     const bool only = draft.job().spec.preflight.mode == PreflightMode::only;
     if (only && draft.job().attempt()->lost.empty() && !draft.job().attempt()->fault &&
         run.preflight.all_passed(draft.job().spec) && run.pairs_done(draft.job())) {

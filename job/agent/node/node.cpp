@@ -35,6 +35,7 @@ Preflight::Options preflight_options(const NodeConfig& config) {
     out.ticket = config.ticket;
     out.train_program = config.train_program;
     out.gpu_test_program = config.gpu_test_program;
+    out.nccl_test_program = config.nccl_test_program;
     out.environment = config.inherited;
     return out;
 }

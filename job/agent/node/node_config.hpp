@@ -25,6 +25,7 @@ struct NodeConfig {
     std::string agent_program;                   // this program, for ranks' shims and their use
     std::string train_program;                   // lockstep-train
     std::string gpu_test_program{};              // lockstep-gpu-test
+    std::string nccl_test_program{};             // lockstep-nccl-test
     std::string ticket;                          // of the attempt
     std::filesystem::path preflight_root = "/";  // see Preflight::Options
     std::string python_path;                     // of the Python package, "" if it is not installed

@@ -1,5 +1,6 @@
 #include "job/agent/preflight/pair_tester.hpp"
 
+#include "job/agent/preflight/nccl_tester.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -43,11 +44,11 @@ PairOutcome outcome_of(const Result<ProcessResult>& result) {
 
 }  // namespace
 
-PairTester::PairTester(TaskGroup& tasks, std::string program,
+PairTester::PairTester(TaskGroup& tasks, Programs programs,
                        std::map<std::string, std::string> environment, Say say)
     : tasks_(tasks),
       runner_(tasks.io()),
-      program_(std::move(program)),
+      programs_(std::move(programs)),
       environment_(std::move(environment)),
       say_(std::move(say)) {}
 
@@ -71,7 +72,7 @@ void PairTester::run(const wire::PairTest& test) {
 
 ProcessCommand PairTester::command_of(const Json& task) const {
     ProcessCommand out;
-    out.argv = {program_, "--pair-test"};
+    out.argv = {programs_.train, "--pair-test"};
     for (const auto& [name, value] : environment_) {
         if (!name.starts_with("LOCKSTEP_") && !name.starts_with("SLURM_")) {
             out.environment.push_back(name + "=" + value);
@@ -91,12 +92,14 @@ Task<void> PairTester::test(wire::PairTest test, std::int64_t turn) {
         if (task->lead && port_) {
             port_->release();  // the program binds it
         }
-        const ProcessCommand command = command_of(test.task);
+        const ProcessCommand command =
+            task->nccl ? nccl_test_command(programs_.nccl_test, nccl_environment_, test.task)
+                       : command_of(test.task);
         const auto result = co_await runner_.run(command);
         if (turn != turn_ || stopped_) {
             co_return;
         }
-        outcome = outcome_of(result);
+        outcome = task->nccl ? nccl_test_outcome(result) : outcome_of(result);
         if (task->lead && port_) {
             if (auto again = HeldPort::hold(address_, port_->number())) {
                 port_ = std::move(*again);
@@ -112,6 +115,13 @@ Task<void> PairTester::test(wire::PairTest test, std::int64_t turn) {
     tested.ms = outcome.ms;
     tested.problem = outcome.problem;
     tested.absent = outcome.absent;
+    if (task && task->nccl) {
+        tested.nccl = to_json(outcome.nccl);
+        log::info("test with NCCL", {{"gpus", outcome.nccl.ranks},
+                                     {"bus_mbs", outcome.nccl.bus_mbs},
+                                     {"latency_ns", outcome.nccl.latency_ns},
+                                     {"version", outcome.nccl.version}});
+    }
     say_(std::move(tested));
 }
 

@@ -1,6 +1,7 @@
-// This node's part in the pre-flight's test in pairs: runs lockstep-train on the task that the
-// daemon gives, and says how it went. The program ends within limits::kPairTestTimeout or is killed
-// with what it started. Agent thread; must outlive the TaskGroup's coroutines.
+// This node's part in the pre-flight's tests in pairs: runs lockstep-train, or lockstep-nccl-test,
+// on the task that the daemon gives, and says how it went. The program ends within
+// limits::kPairTestTimeout (kNcclTestTimeout) or is killed with what it started. Agent thread; must
+// outlive the TaskGroup's coroutines.
 #pragma once
 
 #include "job/agent/preflight/held_port.hpp"
@@ -14,15 +15,24 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace lockstep {
 
 class PairTester {
   public:
     using Say = std::function<void(wire::PairTested)>;
+    struct Programs {
+        std::string train;
+        std::string nccl_test;
+    };
     // `environment`: the agent's own.
-    PairTester(TaskGroup& tasks, std::string program,
-               std::map<std::string, std::string> environment, Say say);
+    PairTester(TaskGroup& tasks, Programs programs, std::map<std::string, std::string> environment,
+               Say say);
+    // Of the test with NCCL: that of the job's ranks.
+    void set_nccl_environment(std::map<std::string, std::string> environment) {
+        nccl_environment_ = std::move(environment);
+    }
 
     // Holds a port where this node's program can be met; 0: there is none.
     std::int32_t hold(const std::string& address);
@@ -36,8 +46,9 @@ class PairTester {
 
     TaskGroup& tasks_;
     ProcessRunner runner_;
-    std::string program_;
+    Programs programs_;
     std::map<std::string, std::string> environment_;
+    std::map<std::string, std::string> nccl_environment_;
     Say say_;
     std::string address_;
     std::optional<HeldPort> port_;

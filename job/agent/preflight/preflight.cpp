@@ -47,7 +47,7 @@ Preflight::Preflight(TaskGroup& tasks, Options options, Say say)
       peers_(tasks, options_.slot, options_.ticket),
       errands_(tasks.io()),
       runner_(tasks.io()),
-      pairs_(tasks, options_.train_program, options_.environment,
+      pairs_(tasks, {options_.train_program, options_.nccl_test_program}, options_.environment,
              [this](wire::PairTested tested) { say_(std::move(tested)); }) {}
 
 void Preflight::begin(const Start& start) {
@@ -193,6 +193,14 @@ Task<void> Preflight::gather() {
     }
     if (start_->spec.preflight.pair_test) {
         facts_.pair_port = pairs_.hold(start_->address);
+    }
+    if (start_->spec.preflight.nccl_test) {
+        facts_.nccl_port = pairs_.hold(start_->address);
+        auto environment = base_environment(start_->spec, options_.environment);
+        for (const auto& [name, value] : start_->spec.environment) {
+            environment[name] = value;
+        }
+        pairs_.set_nccl_environment(std::move(environment));
     }
     add_errands();
     co_await errands_.run(options_.budget);

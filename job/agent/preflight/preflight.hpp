@@ -31,6 +31,7 @@ class Preflight {
         std::string ticket;
         std::string train_program;
         std::string gpu_test_program;
+        std::string nccl_test_program;
         std::map<std::string, std::string> environment;
         GpuReader gpus = read_gpus;
         // Of all of it; the daemon waits limits::kFactsPatience.

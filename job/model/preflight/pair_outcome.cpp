@@ -183,6 +183,10 @@ Json to_json(const PairTask& task) {
     out["peers"] = task.peers;
     out["port"] = task.port;
     out["partner"] = task.partner;
+    if (task.nccl) {
+        out["nccl"] = true;
+        out["gpus"] = task.gpus;
+    }
     return out;
 }
 
@@ -197,6 +201,8 @@ Result<PairTask> parse_pair_task(const Json& json) {
     in.strings("peers", out.peers, 8, limits::kTextBytes);
     in.integer("port", out.port, 0, 65'535);
     in.string("partner", out.partner, limits::kTextBytes);
+    in.boolean("nccl", out.nccl);
+    in.integer("gpus", out.gpus, 0, limits::kGpusPerNode);
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));
     }

@@ -5,6 +5,7 @@
 // thread; O(n log n) over the nodes.
 #pragma once
 
+#include "job/model/preflight/nccl_test.hpp"
 #include "job/model/preflight/preflight.hpp"
 
 #include <cstdint>
@@ -15,13 +16,16 @@
 
 namespace lockstep {
 
-inline constexpr std::string_view kPairTest = "pair_test";  // of a PreflightFinding
+// Of a PreflightFinding.
+inline constexpr std::string_view kPairTest = "pair_test";
+inline constexpr std::string_view kNcclTest = "nccl_test";
 
 // What a node says of its test in one round.
 struct PairOutcome {
     std::int64_t ms = -1;  // the computation and the exchange, without start and connection
     std::string problem;   // "" = it ended well
     bool absent = false;   // the program that tests is not installed: nothing was looked at
+    NcclTestFact nccl{};   // of the test with NCCL; `ms` orders its nodes, faster links first
     bool operator==(const PairOutcome&) const = default;
 };
 
@@ -45,6 +49,14 @@ std::vector<std::vector<std::int32_t>> second_pairs(const PairRound& first);
 std::vector<PreflightFinding> judge_pairs(const std::map<std::int32_t, std::string>& names,
                                           const PairRound& first, const PairRound& second);
 
+// The same of the test with NCCL. A node fails that in each of its rounds with a partner has
+// failed, or had less than half of the median bandwidth of all groups of as many ranks and nodes,
+// if the partner is not to blame: it blames itself, or has failed with another one, too. Of two
+// nodes that only met each other both fail, but for slowness, which has nothing then to be compared
+// with. Where NCCL does not load on most nodes nothing was tested, and that is only warned of.
+std::vector<PreflightFinding> judge_nccl(const std::map<std::int32_t, std::string>& names,
+                                         const PairRound& first, const PairRound& second);
+
 // What a node is to do in one round; the follower connects to the leader's port.
 struct PairTask {
     bool alone = false;
@@ -54,6 +66,8 @@ struct PairTask {
     std::vector<std::string> peers;  // addresses of the leader
     std::int32_t port = 0;           // of the leader
     std::string partner;             // its name
+    bool nccl = false;               // the test with NCCL
+    std::int32_t gpus = 0;           // of it: at most so many of each node
 };
 Json to_json(const PairTask& task);
 // invalid: not what to_json() makes, or over the limits.

@@ -126,6 +126,7 @@ struct NodeFacts {
     GpuTestFacts gpu_test;         // the opt-in test of its GPUs
     // Where its program of the test in pairs is to be met; 0: it takes no part in it.
     std::int32_t pair_port = 0;
+    std::int32_t nccl_port = 0;  // the same of the test with NCCL
 };
 
 Json to_json(const NodeFacts& facts);

@@ -303,6 +303,7 @@ Json to_json(const NodeFacts& facts) {
         out["gpu_test"] = to_json(facts.gpu_test);
     }
     out["pair_port"] = facts.pair_port;
+    out["nccl_port"] = facts.nccl_port;
     return out;
 }
 
@@ -337,6 +338,7 @@ Result<NodeFacts> parse_node_facts(const Json& json) {
         out.gpu_test = read_gpu_test(*test, errors);
     }
     in.integer("pair_port", out.pair_port, 0, 65'535);
+    in.integer("nccl_port", out.nccl_port, 0, 65'535);
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));
     }

@@ -191,6 +191,9 @@ struct PreflightSpec {
     bool gpu_test = false;
     // Tests the nodes in pairs, in two rounds, and leaves out one that is slow or fails in both.
     bool pair_test = false;
+    // Sums values with NCCL over the GPUs of two nodes at a time, in two rounds, and leaves out a
+    // node that fails or is slow in both. Refused at admission without GPUs.
+    bool nccl_test = false;
 };
 
 enum class Submission : std::uint8_t {

@@ -24,9 +24,10 @@ void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldE
     in.boolean("cpu_test", out.cpu_test);
     in.boolean("gpu_test", out.gpu_test);
     in.boolean("pair_test", out.pair_test);
+    in.boolean("nccl_test", out.nccl_test);
     for (const auto& [name, wanted] :
          {std::pair{"cpu_test", out.cpu_test}, std::pair{"gpu_test", out.gpu_test},
-          std::pair{"pair_test", out.pair_test}}) {
+          std::pair{"pair_test", out.pair_test}, std::pair{"nccl_test", out.nccl_test}}) {
         if (wanted && out.mode == PreflightMode::off) {
             in.error(name, "has no effect with mode off");
         }
@@ -51,6 +52,9 @@ Json to_json(const PreflightSpec& preflight) {
     }
     if (preflight.pair_test != standard.pair_test) {
         out["pair_test"] = preflight.pair_test;
+    }
+    if (preflight.nccl_test != standard.nccl_test) {
+        out["nccl_test"] = preflight.nccl_test;
     }
     return out;
 }

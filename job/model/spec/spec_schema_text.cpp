@@ -94,7 +94,9 @@ constexpr std::string_view kSpecSchemas = R"json(
       "gpu_test": {"type": "boolean", "default": false,
         "description": "Each GPU of every node multiplies matrices, and its memory is written and read back; one with a wrong result, or below half the median of the job's GPUs of its model (0.6 for copies from host memory), fails. Takes seconds. Needs resources.gpus_per_node. In 0.1.0 this was the name of cpu_test."},
       "pair_test": {"type": "boolean", "default": false,
-        "description": "In two rounds with other partners two nodes each compute and exchange data with the native trainer; one that fails or takes more than twice the median in both fails. Takes seconds; touches no GPU."}}},
+        "description": "In two rounds with other partners two nodes each compute and exchange data with the native trainer; one that fails or takes more than twice the median in both fails. Takes seconds; touches no GPU."},
+      "nccl_test": {"type": "boolean", "default": false,
+        "description": "In two rounds with other partners NCCL sums values over all GPUs of two nodes, one rank per GPU; a node with which that fails, gives a wrong value, does not end, or has less than half the median bus bandwidth in both fails. Takes seconds. Needs resources.gpus_per_node."}}},
     "capture": {"type": "object", "additionalProperties": false,
       "description": "How the loss is read from what the ranks print.",
       "properties": {

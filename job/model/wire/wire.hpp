@@ -227,6 +227,7 @@ struct PairTested {  // the answer to PAIR_TEST: a PairOutcome
     std::int64_t ms = -1;
     std::string problem;
     bool absent = false;
+    Json nccl;  // of the test with NCCL a NcclTestFact
 };
 struct CanSave {  // the answer to ASK_SAVE
     std::int32_t generation = 0;

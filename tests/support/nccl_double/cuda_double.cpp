@@ -15,8 +15,10 @@
 namespace nccl_double {
 namespace {
 
+// Each GPU (a context, of the calling thread) has streams of its own, the null stream as well.
+thread_local lockstep::cuda::Context current = nullptr;
 std::mutex streams_mutex;
-std::map<void*, std::shared_ptr<Done>> streams;
+std::map<std::pair<lockstep::cuda::Context, void*>, std::shared_ptr<Done>> streams;
 
 }  // namespace
 
@@ -42,12 +44,19 @@ std::vector<long> directive(const std::string& name, long first) {
 
 void set_newest(void* stream, std::shared_ptr<Done> operation) {
     const std::lock_guard lock{streams_mutex};
-    streams[stream] = std::move(operation);
+    streams[{current, stream}] = std::move(operation);
 }
 
 std::shared_ptr<Done> newest(void* stream) {
     const std::lock_guard lock{streams_mutex};
-    return streams[stream];
+    return streams[{current, stream}];
+}
+
+lockstep::cuda::Context current_context() {
+    return current;
+}
+void set_current_context(lockstep::cuda::Context context) {
+    current = context;
 }
 
 }  // namespace nccl_double
@@ -91,15 +100,12 @@ DOUBLE cuda::Result cuDevicePrimaryCtxRetain(cuda::Context* context, cuda::Devic
 DOUBLE cuda::Result cuDevicePrimaryCtxRelease_v2(cuda::Device /*device*/) {
     return cuda::kSuccess;
 }
-namespace {
-thread_local cuda::Context current = nullptr;
-}
 DOUBLE cuda::Result cuCtxGetCurrent(cuda::Context* context) {
-    *context = current;
+    *context = nccl_double::current_context();
     return cuda::kSuccess;
 }
 DOUBLE cuda::Result cuCtxSetCurrent(cuda::Context context) {
-    current = context;
+    nccl_double::set_current_context(context);
     return cuda::kSuccess;
 }
 DOUBLE cuda::Result cuMemAlloc_v2(cuda::Pointer* out, std::size_t size) {

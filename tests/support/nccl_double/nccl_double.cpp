@@ -8,6 +8,10 @@
 //   no-init:R           ncclCommInitRank… of rank R never begins to connect
 //   error:R:N:C         operation N (from 1) of rank R ends in the asynchronous error C
 //   stuck:R:N           operation N of rank R is never sent
+//   slow=MS             every operation of this process takes MS ms more for each MiB of its data
+//   wrong=N             the first byte of what operation N gives to this process is another one
+//   die=N               operation N ends this process (SIGKILL)
+//   diag=1              its diagnostics, where they are asked for, find another model of GPU
 //   ras-json=0          its RAS is that of NCCL before 2.28.7
 //   gpus=N              how many GPUs there are (default 8); driver=C: what cuInit answers
 #include "job/collective/communicator.hpp"
@@ -18,13 +22,17 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -82,6 +90,8 @@ void connect_comm(nccl::OpaqueComm& comm) {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(comm.id.port);
+    const int on = 1;  // small operations do not wait for each other
+    ::setsockopt(comm.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const bool connected =
         ::connect(comm.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     {
@@ -107,6 +117,17 @@ void connect_comm(nccl::OpaqueComm& comm) {
     joined_ras(comm.ras);
 }
 
+void misbehave(const Operation& operation, long number) {
+    if (const auto die = directive("die"); !die.empty() && die[0] == number) {
+        std::raise(SIGKILL);
+    }
+    if (const auto slow = directive("slow"); !slow.empty()) {
+        const auto per_mib = std::chrono::milliseconds{slow[0]};
+        std::this_thread::sleep_for(per_mib * static_cast<double>(operation.data.size()) /
+                                    static_cast<double>(1U << 20U));
+    }
+}
+
 void work(nccl::OpaqueComm& comm) {
     if (directive("no-init", comm.rank).empty()) {
         connect_comm(comm);
@@ -125,6 +146,7 @@ void work(nccl::OpaqueComm& comm) {
         const auto error = first ? directive("error", comm.rank) : std::vector<long>{};
         const auto stuck = first ? directive("stuck", comm.rank) : std::vector<long>{};
         bool good = true;
+        misbehave(operation, number);
         if (error.size() == 3 && error[1] == number) {
             comm.state = static_cast<int>(error[2]);
             good = false;
@@ -143,6 +165,9 @@ void work(nccl::OpaqueComm& comm) {
         }
         lock.lock();
         if (good) {
+            if (const auto wrong = directive("wrong"); !wrong.empty() && wrong[0] == number) {
+                static_cast<char*>(operation.out)[0] ^= 1;
+            }
             operation.done->done = true;
         } else {
             comm.changed.wait(lock, [&] { return comm.stop; });
@@ -247,6 +272,15 @@ DOUBLE nccl::Result ncclGetUniqueId(nccl::UniqueId* out) {
 }
 DOUBLE nccl::Result ncclCommInitRankConfig(nccl::Comm* comm, int ranks, nccl::UniqueId id, int rank,
                                            nccl::Config* config) {
+    const char* asked = std::getenv("NCCL_RUN_RAS_DIAGNOSTICS");
+    if (rank == 0 && asked != nullptr && *asked == '1' && !directive("diag").empty()) {
+        std::printf(
+            "double:1 NCCL DIAG [OK] ECC: no errors across %d ranks in comm 0x1f\n"
+            "double:1 NCCL DIAG [INFO] GPU inventory: model mismatch across %d ranks in comm 0x1f, "
+            "rank(s) 1 differ from rank 0 (NVIDIA Double)\n",
+            ranks, ranks);
+        std::fflush(stdout);
+    }
     Id mine{};
     std::memcpy(&mine, id.internal, sizeof mine);
     return config->blocking != 0 || config->magic != 0xcafebeef

@@ -1,7 +1,7 @@
 """links.py PROGRAM…: what none of our programs may need from the loader, read from the files themselves.
 
 A node without GPUs has no CUDA and no NCCL, so a program that names one of their libraries does not start there; those
-are loaded where they are used. lockstepd, lockstep and lockstep-agent also run where there is no LibTorch and no Gloo.
+are loaded where they are used. lockstepd, lockstep, lockstep-agent and lockstep-nccl-test also run where there is no LibTorch and no Gloo.
 """
 
 import pathlib
@@ -28,7 +28,7 @@ def main():
         name = pathlib.Path(program).name
         # A LibTorch with CUDA brings its own runtime into the trainer; never the driver or NCCL.
         banned = [GPU] if name != "lockstep-train" else [re.compile(r"lib(cuda|nccl|nvidia)\b")]
-        if name in ("lockstepd", "lockstep", "lockstep-agent"):
+        if name in ("lockstepd", "lockstep", "lockstep-agent", "lockstep-nccl-test"):
             banned.append(TRAINER)
         for library in names:
             if any(pattern.match(library) for pattern in banned):

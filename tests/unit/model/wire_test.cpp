@@ -27,7 +27,7 @@ std::vector<AgentMessage> agent_samples() {
             Bye{8, "it was told to end (SIGTERM)"},
             Checked{*parse_json(R"({"hostname":"n2"})")},
             Probed{1, *parse_json(R"([{"slot":3}])")},
-            PairTested{2, 812, "exit code 1", true},
+            PairTested{2, 812, "exit code 1", true, *parse_json(R"({"ranks":16})")},
             CanSave{4, 2, 1, "does not catch SIGUSR2"},
             SaveAsked{9, 4, -1, "", 99},
             Warned{10, 1, -1, "ranks train by themselves"},
