@@ -65,6 +65,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       reports_(tasks, config_, {outbox_, children_, standbys_}, report_handlers()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
       nccl_(tasks, nccl_handlers(), {}),
+      inspector_(tasks, inspector_handlers()),
       preflight_(tasks, preflight_options(config_),
                  [this](wire::AgentMessage message) {
                      if (machine_.connected()) {
