@@ -52,8 +52,13 @@ class WithTheDouble(Case):
             # They wait after what they have printed.
             log = self.daemon.rank_log(job_id, rank)
             self.assertIn("the DOUBLE of the plugin was answered 200\nwith another token 401\nwith something else 400", log)
+        text = self.daemon.cli("evidence", job_id, "--now", "--rank", "3", "--what", "nccl").stdout
+        self.assertRegex(text, "all_reduce +many nodes +100.663 GB/s bus bandwidth, 4 ranks")
         self.daemon.cli("cancel", job_id)
         self.daemon.wait_state(job_id, harness.FINAL, 60)
+        folder = next((self.daemon.data / "runs" / job_id).iterdir())
+        harness.wait_until(lambda: all("agent ends" in (folder / f"agent-0000{node}.log").read_text() for node in (0, 1)),
+                           60, "the agents end, which have listened")
 
     def test_without_a_plugin_ranks_are_told_nothing(self):
         for plugin, more in ((None, {}), ("off", {}), (self.plugin(), {"OTEL_EXPORTER_OTLP_HEADERS": "a=b"}),

@@ -13,7 +13,10 @@ namespace lockstep::telemetry {
 namespace {
 
 constexpr std::size_t kRankSampleBytes = 56;  // bytes of a sample beside its labels, about
-constexpr std::size_t kPlaceLabels = 90;      // of lockstep_rank_info beside job_id
+static_assert(limits::kFullTierRanks * (kRankCoreSeries + kRankFullSeries + kNcclBandwidths) <=
+                  limits::kSeriesPerJob,
+              "the further series of a job that is small enough fit, with all bandwidths");
+constexpr std::size_t kPlaceLabels = 90;  // of lockstep_rank_info beside job_id
 
 template <class Number>
 void add_number(std::string& labels, std::string_view begin, Number number) {

@@ -17,15 +17,16 @@ constexpr double kMicrosecond = 1e-6;
 constexpr double kMostBytesPerSecond = 1e15;
 
 // NCCL's words (ncclFuncToString in inspector.cc) and ours. It gives AllToAll no bandwidth.
-constexpr std::array<std::pair<std::string_view, std::size_t>, 9> kPluginWords{{{"AllReduce", 0},
-                                                                               {"AllGather", 1},
-                                                                               {"AllGatherV", 1},
-                                                                               {"ReduceScatter", 2},
-                                                                               {"Broadcast", 3},
-                                                                               {"Reduce", 4},
-                                                                               {"SendRecv", 5},
-                                                                               {"Send", 6},
-                                                                               {"Recv", 7}}};
+constexpr std::array<std::pair<std::string_view, std::size_t>, 9> kPluginWords{
+    {{"AllReduce", 0},
+     {"AllGather", 1},
+     {"AllGatherV", 1},
+     {"ReduceScatter", 2},
+     {"Broadcast", 3},
+     {"Reduce", 4},
+     {"SendRecv", 5},
+     {"Send", 6},
+     {"Recv", 7}}};
 
 const Json* member(const Json& object, const char* key) {
     if (!object.is_object()) {

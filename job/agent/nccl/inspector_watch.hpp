@@ -52,6 +52,8 @@ class InspectorWatch {
     void expect(const std::string& plugin, std::int32_t first_rank, std::int32_t local_ranks);
     // What a rank is told; the same in every generation.
     NcclInspector place_of(std::int32_t local_rank) const;
+    // Nothing is taken any more: the agent is about to end.
+    void stop() { receiver_.reset(); }
     // The newest values of a rank, for people; "" if there are none.
     std::string words_of(std::int32_t rank) const;
 

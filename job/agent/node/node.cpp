@@ -78,6 +78,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       gpus_(tasks, config_, machine_, outbox_, [this] { wake_(); }) {}
 
 void Node::start() {
+    evidence_.on_measured([this](std::int32_t rank) { return inspector_.words_of(rank); });
     evidence_.on_found([this](std::string found) { warn(-1, std::move(found)); });
     tasks_.spawn("tick", tick());
 }

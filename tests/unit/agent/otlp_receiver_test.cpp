@@ -60,7 +60,8 @@ class OtlpReceiverTest : public testing::Test {
 
 TEST_F(OtlpReceiverTest, TakesTheBodyOfWhoeverItKnows) {
     serve([](std::uint16_t port) {
-        EXPECT_THAT(ask(port, request("seven", "{}")), StartsWith("HTTP/1.1 200 OK\r\n"));
+        EXPECT_THAT(ask(port, replaced(request("seven", "{}"), "Authorization", "authorization")),
+                    StartsWith("HTTP/1.1 200 OK\r\n"));
         EXPECT_THAT(ask(port, request("seven", "bad")), StartsWith("HTTP/1.1 400 "));
         const Poster slow{port};
         for (const char letter : request("seven", "by the letter")) {
