@@ -1,3 +1,4 @@
+// size: one family after the other, all of one fixture
 #include "daemon/telemetry/exposition/exposition.hpp"
 
 #include <gmock/gmock.h>
