@@ -72,6 +72,7 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
     if (const auto hooks = python / kPythonHooksModule; !std::filesystem::exists(hooks, ec)) {
         config.missing_hooks = hooks.string();
     }
+    config.own_libraries = folder.parent_path() / "lib/lockstep";
     config.inherited = own_environment();
     config.ticket = file.ticket;
     config.preflight_root = options.preflight_root;

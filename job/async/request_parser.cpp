@@ -78,6 +78,15 @@ std::size_t RequestParser::length() const {
     return length ? static_cast<std::size_t>(*length) : 0;
 }
 
+std::string RequestParser::header(std::string_view name) const {
+    const auto& fields = impl_->parser.get();
+    const auto found = fields.find(boost::beast::string_view{name.data(), name.size()});
+    if (found == fields.end()) {
+        return {};
+    }
+    return {found->value().data(), found->value().size()};
+}
+
 std::string RequestParser::take_body() {
     return std::move(impl_->parser.get().body());
 }

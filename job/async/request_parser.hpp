@@ -30,6 +30,8 @@ class RequestParser {
     std::string method() const;
     std::string target() const;  // as it came
     std::size_t length() const;  // of the body
+    // "" if there is none of the name, whose case does not matter; of several the first.
+    std::string header(std::string_view name) const;
     // After `done`.
     std::string take_body();
 

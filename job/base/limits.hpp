@@ -353,6 +353,17 @@ inline constexpr auto kRasPollPerMib = std::chrono::seconds{4};
 inline constexpr std::size_t kRasAnswerBytes = 4U << 20U;
 // Of one question and its answer: NCCL itself waits 5 s for a process that does not answer.
 inline constexpr auto kRasPatience = std::chrono::seconds{8};
+// NCCL's Inspector plugin posts so often what it has measured (job/agent/nccl). It sleeps as long
+// when its last communicator is destroyed, and the rank waits for it.
+inline constexpr auto kInspectorPost = std::chrono::seconds{2};
+inline constexpr auto kInspectorRow = std::chrono::seconds{10};  // of a rank's history at the most
+// Its posts: 1.3 KiB for each communicator, operation, message size and algorithm of two seconds.
+inline constexpr std::size_t kOtlpBodyBytes = 256U << 10U;
+inline constexpr std::size_t kOtlpTransitBytes = 8U << 20U;       // of all that are on their way
+inline constexpr std::size_t kOtlpHeadBytes = 8U << 10U;          // the plugin's: 300 bytes
+inline constexpr std::size_t kOtlpConnections = 256;              // a rank has one at a time
+inline constexpr auto kOtlpPatience = std::chrono::seconds{2};    // the plugin's own
+inline constexpr std::size_t kInspectorPluginBytes = 16U << 20U;  // 0.2 to 1.3 MiB as built
 // A rank that the others wait for in NCCL is told of after so long, with two looks to spare for the
 // promised 10 s, if its job has not shown that its ranks wait as long and go on.
 inline constexpr auto kDesyncLeast = std::chrono::seconds{4};

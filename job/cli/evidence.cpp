@@ -26,13 +26,14 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
     static const std::vector<Kind> kAll{
-        {"all", {kStateText, kKernelText, kPythonText, kNativeText, kRasText}},
+        {"all", {kStateText, kKernelText, kPythonText, kNativeText, kRasText, kNcclText}},
         {"stack", {kPythonText, kNativeText}},
         {"state", {kStateText}},
         {"kernel", {kKernelText}},
         {"python", {kPythonText}},
         {"native", {kNativeText}},
         {"ras", {kRasText}},
+        {"nccl", {kNcclText}},
         {"flight-recorder", {kFlightDumpName}}};
     return kAll;
 }

@@ -291,10 +291,10 @@ void declare_one_job(CLI::App& app, Options& options) {
     evidence->add_option("--rank", options.evidence_rank, "Print the texts of this rank")
         ->type_name("N");
     evidence->add_option("--what", options.what, "Print only this; stack: python and native")
-        ->check(CLI::IsMember({"all", "stack", "state", "kernel", "python", "native", "ras",
+        ->check(CLI::IsMember({"all", "stack", "state", "kernel", "python", "native", "ras", "nccl",
                                "flight-recorder"})
                     .description(""))
-        ->type_name("all|stack|state|kernel|python|native|ras|flight-recorder");
+        ->type_name("all|stack|state|kernel|python|native|ras|nccl|flight-recorder");
     evidence->add_flag("--now", options.now,
                        "Capture the state of the ranks now, without stopping them");
     CLI::App* events = job_verb(app, options, "events", "Print what happened to a job, in order");

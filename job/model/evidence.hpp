@@ -7,6 +7,7 @@
 //                                       python.txt     py-spy
 //                                       native.txt     gdb or eu-stack
 //                                       ras.txt        what NCCL says of the job
+//                                       nccl.txt       the newest bandwidths of the rank in NCCL
 //                                       flight-recorder   torch's dump: a pickle
 #pragma once
 
@@ -23,10 +24,11 @@ inline constexpr std::string_view kKernelText = "kernel.txt";
 inline constexpr std::string_view kPythonText = "python.txt";
 inline constexpr std::string_view kNativeText = "native.txt";
 inline constexpr std::string_view kRasText = "ras.txt";
+inline constexpr std::string_view kNcclText = "nccl.txt";
 inline constexpr std::string_view kFlightDumpName = "flight-recorder";
 // All names there are; no other is ever asked of the file system.
-inline constexpr std::array kEvidenceNames{kStateText,  kKernelText, kPythonText,
-                                           kNativeText, kRasText,    kFlightDumpName};
+inline constexpr std::array kEvidenceNames{kStateText, kKernelText, kPythonText,    kNativeText,
+                                           kRasText,   kNcclText,   kFlightDumpName};
 
 bool is_evidence_name(std::string_view name);
 // {"evidence", "gen-2", "rank-00001"}: each a folder in the one before.

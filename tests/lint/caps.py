@@ -57,6 +57,7 @@ LOCAL = {
     "job/agent/nccl/desync_watch.cpp": {"kRowsEvery": "poll"},
     "job/agent/nccl/ras_status.cpp": {"kNameBytes": "read"},
     "job/agent/nccl/ras_watch.cpp": {"kYoung": "poll", "kProcPatience": "turn"},
+    "job/agent/nccl/otlp_receiver.cpp": {"kAcceptPause": "retry"},
     "job/agent/node/checkpoint_signal.cpp": {"kDeafRankPause": "poll"},
     "job/agent/node/clock_offset.hpp": {"kKept": "age"},
     "job/agent/node/node_children.cpp": {"kSearchEvery": "poll", "kSearchLater": "poll", "kStartUp": "poll"},

@@ -186,6 +186,8 @@ class Scrape(harness.TestCase):
                     where = f"{path.stem}: {panel['title']}: {expression}"
                     if "lockstep_slurm_" in expression:
                         continue  # only with Slurm: tests/slurm/test_ends.py reads them there
+                    if "lockstep_rank_nccl_" in expression:
+                        continue  # only with NCCL: tests/integration/test_nccl.py, test_nccl_inspector.py
                     names = set(re.findall(r"\b(?:job_id[a-z_]*:)?(?:lockstep|process)_[a-z_:]+", expression))
                     self.assertTrue(names, where)
                     wait_until(lambda n=names: known(n), 20, f"{where}: {sorted(names)} are known")

@@ -137,12 +137,13 @@ Json findings_json(const std::vector<RankFinding>& ranks, const std::vector<std:
 }
 
 std::string findings_words(const std::vector<RankFinding>& ranks) {
-    constexpr std::array<std::pair<std::string_view, const char*>, 6> kHad{
+    constexpr std::array<std::pair<std::string_view, const char*>, 7> kHad{
         {{kStateText, "the state"},
          {kKernelText, "kernel stacks"},
          {kPythonText, "Python stacks"},
          {kNativeText, "native stacks"},
          {kRasText, "NCCL's own words"},
+         {kNcclText, "the bandwidths in NCCL"},
          {kFlightDumpName, "torch's flight recorder"}}};
     std::string had;
     for (const auto& [name, words] : kHad) {

@@ -119,7 +119,7 @@ RouteParts get_job_evidence_file_route(const RouteContext& context) {
     route.handler = waiting_for_evidence(context, file);
     route.summary =
         "One file of a rank's evidence, at most 1 MiB an answer: state.txt, kernel.txt, "
-        "python.txt, native.txt, ras.txt, flight-recorder.";
+        "python.txt, native.txt, ras.txt, nccl.txt, flight-recorder.";
     route.query = {
         {"attempt", "integer", "Of which attempt; the newest if not given."},
         {"generation", "integer", "Of which generation; the newest if not given."},

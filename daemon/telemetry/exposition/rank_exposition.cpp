@@ -13,7 +13,10 @@ namespace lockstep::telemetry {
 namespace {
 
 constexpr std::size_t kRankSampleBytes = 56;  // bytes of a sample beside its labels, about
-constexpr std::size_t kPlaceLabels = 90;      // of lockstep_rank_info beside job_id
+static_assert(limits::kFullTierRanks * (kRankCoreSeries + kRankFullSeries + kNcclBandwidths) <=
+                  limits::kSeriesPerJob,
+              "the further series of a job that is small enough fit, with all bandwidths");
+constexpr std::size_t kPlaceLabels = 90;  // of lockstep_rank_info beside job_id
 
 template <class Number>
 void add_number(std::string& labels, std::string_view begin, Number number) {
@@ -39,8 +42,12 @@ void RankExposition::add(const JobMetricsView& job, const std::string& labels,
     const NewestReports& newest = job.series->newest();
     const std::size_t world = job.series->present();
     const bool small = world <= limits::kFullTierRanks;
-    const bool fits = world * (kRankCoreSeries + kRankFullSeries) <= view_.max_series_per_job;
-    ShownRanks shown{job.series, &stats, small && fits, {}, {}, {}};
+    const auto& ids = job.series->nccl_bandwidths();
+    const auto bandwidths = static_cast<std::size_t>(
+        std::count_if(ids.begin(), ids.end(), [](const auto& id) { return id.has_value(); }));
+    const std::size_t further = kRankFullSeries + bandwidths;
+    const bool fits = world * (kRankCoreSeries + further) <= view_.max_series_per_job;
+    ShownRanks shown{job.series, &stats, small && fits, bandwidths, {}, {}, {}};
     const std::size_t most = std::min(world, most_ranks()) / shard_.count + 1;
     shown.ranks.reserve(most);
     shown.ends.reserve(most);
@@ -49,7 +56,7 @@ void RankExposition::add(const JobMetricsView& job, const std::string& labels,
         if (!newest.reporting(i, view_.now)) {
             continue;
         }
-        suppressed_ += small && !fits ? kRankFullSeries : 0;
+        suppressed_ += small && !fits ? further : 0;
         if (i >= most_ranks()) {
             suppressed_ += kRankCoreSeries;
         } else if (shard_.has(i)) {
@@ -78,7 +85,8 @@ void RankExposition::place(const JobMetricsView& job, const std::string& labels)
 std::size_t RankExposition::expected_size() const {
     std::size_t size = 0;
     for (const ShownRanks& job : shown_) {
-        const std::size_t families = kRankCoreSeries - 1 + (job.full ? kRankFullSeries : 0);
+        const std::size_t families =
+            kRankCoreSeries - 1 + (job.full ? kRankFullSeries + job.bandwidths : 0);
         size += families * (job.labels.size() + job.ranks.size() * kRankSampleBytes);
     }
     for (const Placed& job : placed_) {
@@ -93,6 +101,30 @@ void RankExposition::write(MetricText& text) const {
     for (const RankFamily& family : kRankFamilies) {
         text.family(family.name, family.type, family.help);
         write_family(text, family);
+    }
+    write_nccl_bandwidth(text);
+}
+
+// The only family of a rank with labels of its own, few: kNcclBandwidths of them.
+void RankExposition::write_nccl_bandwidth(MetricText& text) const {
+    text.family("lockstep_rank_nccl_bus_bandwidth_bytes_per_second", MetricType::gauge,
+                "Newest bus bandwidth of its largest operations of NCCL, by NCCL's Inspector.");
+    std::string labels;
+    for (const ShownRanks& job : shown_) {
+        const auto& ids = job.series->nccl_bandwidths();
+        for (std::size_t place = 0; job.full && place < kNcclBandwidths; ++place) {
+            std::size_t begin = 0;
+            for (std::size_t i = 0; ids[place] && i < job.ranks.size(); ++i) {
+                const auto value = job.series->rank(job.ranks[i]).latest(*ids[place]);
+                if (value) {
+                    labels.assign(job.labels, begin, job.ends[i] - begin);
+                    add_label(labels, "collective", nccl_operation_at(place));
+                    add_label(labels, "nodes", nccl_nodes_at(place));
+                    text.sample(labels, *value);
+                }
+                begin = job.ends[i];
+            }
+        }
     }
 }
 

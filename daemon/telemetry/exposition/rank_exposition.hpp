@@ -37,7 +37,8 @@ class RankExposition {
     struct ShownRanks {
         const JobSeries* series = nullptr;
         const JobStats* stats = nullptr;
-        bool full = false;  // with the further series
+        bool full = false;           // with the further series
+        std::size_t bandwidths = 0;  // of NCCL, among these
         std::vector<std::uint32_t> ranks;
         std::string labels;             // every label block once; all families use it
         std::vector<std::size_t> ends;  // of each block; it begins where the one before ends
@@ -52,6 +53,7 @@ class RankExposition {
     void place(const JobMetricsView& job, const std::string& labels);
     void write_info(MetricText& text) const;
     void write_family(MetricText& text, const RankFamily& family) const;
+    void write_nccl_bandwidth(MetricText& text) const;
     template <class Values>
     void each(MetricText& text, Shown shown, const Values& values_of) const;
 

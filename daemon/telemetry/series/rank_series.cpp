@@ -21,13 +21,14 @@ double higher(double a, double b) {
     return is_absent(b) ? a : std::max(a, b);
 }
 // Whether the rank itself has said nothing of it: its agent has seen it.
-bool is_only_seen(std::int64_t given_step, const std::vector<double>& values) {
+bool is_only_seen(std::int64_t given_step, const std::vector<double>& values,
+                  const std::vector<bool>& further) {
     bool seen = false;
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (is_absent(values[i])) {
             continue;
         }
-        if (i >= kCoreMetrics || !kRankMetrics[i].seen) {
+        if (i < kCoreMetrics ? !kRankMetrics[i].seen : i >= further.size() || !further[i]) {
             return false;
         }
         seen = true;
@@ -127,8 +128,9 @@ std::optional<double> RankSeries::mean(CoreMetric metric) const {
 }
 
 bool RankSeries::add(std::int64_t step, double time, double received,
-                     const std::vector<double>& values, std::size_t capacity) {
-    const bool said = !is_only_seen(step, values);
+                     const std::vector<double>& values, std::size_t capacity,
+                     const std::vector<bool>& seen) {
+    const bool said = !is_only_seen(step, values, seen);
     const bool replaces = step >= 0 && cut_pending_;
     if (replaces) {
         cut(step);

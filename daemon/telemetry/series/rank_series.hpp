@@ -55,9 +55,10 @@ class RankSeries {
     // One report. `values` are indexed by metric id, kAbsent = not in it; a NaN must be the quiet
     // NaN without payload. `received`: the daemon's clock, seconds since the Unix epoch.
     // A step below 0 means not given: the rank's last step is used. At most `capacity` (≥ 2) rows
-    // are kept. Whether earlier steps were replaced, see restart().
+    // are kept. `seen`, by id: metrics beside the core ones that the agent sees (RankMetric::seen).
+    // Whether earlier steps were replaced, see restart().
     bool add(std::int64_t step, double time, double received, const std::vector<double>& values,
-             std::size_t capacity);
+             std::size_t capacity, const std::vector<bool>& seen = {});
     // A new start of the rank: from its first report with a step s on, what was recorded for the
     // steps ≥ s is replaced. A merged row that reaches to s or beyond goes as a whole.
     void restart() { cut_pending_ = !empty(); }

@@ -93,6 +93,13 @@ std::optional<std::size_t> JobSeries::add_metric(std::string_view name) {
         return std::nullopt;
     }
     metrics_.emplace_back(name);
+    seen_by_agent_.resize(metrics_.size());
+    for (std::size_t place = 0; place < kNcclBandwidths; ++place) {
+        if (name.starts_with(kNcclBandwidthPrefix) && name == nccl_bandwidth_metric(place)) {
+            seen_by_agent_.back() = true;
+            nccl_bandwidths_.at(place) = metrics_.size() - 1;
+        }
+    }
     return metrics_.size() - 1;
 }
 
@@ -141,7 +148,7 @@ void JobSeries::add_row(std::size_t rank, std::int64_t step, double time, double
     const std::int64_t at = series.step_of(step);
     const std::size_t bytes = series.bytes();
     const std::size_t metrics = series.metrics();
-    if (series.add(step, time, received, values, capacity)) {
+    if (series.add(step, time, received, values, capacity, seen_by_agent_)) {
         recent_.clear(rank);
     }
     recent_.add(rank, at, values[index(CoreMetric::loss)], values[index(CoreMetric::step_seconds)]);

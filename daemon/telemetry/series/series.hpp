@@ -13,10 +13,12 @@
 #include "daemon/telemetry/series/recent_steps.hpp"
 #include "daemon/telemetry/series/step_columns.hpp"
 #include "job/base/limits.hpp"
+#include "job/model/nccl_bandwidth.hpp"
 #include "job/model/spans.hpp"
 #include "job/model/wire/batch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -100,6 +102,10 @@ class JobSeries {
     // Metric ids, core metrics first, then in the order of their first appearance.
     std::optional<std::size_t> metric(std::string_view name) const;
     const std::vector<std::string>& metrics() const { return metrics_; }
+    // Of the bus bandwidths of NCCL (nccl_bandwidth.hpp), by place; nothing of those that no rank
+    // has.
+    using NcclBandwidthIds = std::array<std::optional<std::size_t>, kNcclBandwidths>;
+    const NcclBandwidthIds& nccl_bandwidths() const { return nccl_bandwidths_; }
     // Names that some rank has reported, in id order.
     std::vector<std::string> reported_metrics() const;
 
@@ -132,8 +138,10 @@ class JobSeries {
     std::size_t series_ = 0;
     std::size_t rank_bytes_ = 0;  // of ranks_
     std::vector<std::string> metrics_;
+    std::vector<bool> seen_by_agent_;            // by metric id, beside the core ones
     std::vector<GenerationReport> generations_;  // a batch is mostly of the last
     std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t> seen_;  // attempt, node → seq
+    NcclBandwidthIds nccl_bandwidths_{};
     std::shared_ptr<History> history_;
     GpuHistory gpus_;
     std::map<std::string, StepColumns> watched_;  // by metric

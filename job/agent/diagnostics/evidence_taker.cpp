@@ -211,6 +211,9 @@ Task<void> EvidenceTaker::look(TakingPointer taking) {
             kernel += process.kernel;
         }
         write(taking, i, kStateText, std::move(state));
+        if (std::string measured = measured_(part.evidence.rank); !measured.empty()) {
+            write(taking, i, kNcclText, std::move(measured));
+        }
         if (kernel.empty()) {
             add_gap(part.evidence, "kernel", "only root may read kernel stacks");
         } else {

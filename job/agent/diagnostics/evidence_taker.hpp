@@ -40,6 +40,11 @@ class EvidenceTaker {
     // What NCCL's diagnostics found, for the job's user.
     void on_found(std::function<void(std::string)> found) { found_ = std::move(found); }
 
+    // What is measured of a rank in NCCL, for people; "" = nothing.
+    void on_measured(std::function<std::string(std::int32_t rank)> measured) {
+        measured_ = std::move(measured);
+    }
+
     using Done = std::function<void(wire::EvidenceSaved)>;
     // Looks at the ranks, the first ones first. `done` is called once, when all is written or
     // limits::kEvidenceTime is over, with what there is by then; not if stop() comes before. One at
@@ -98,6 +103,7 @@ class EvidenceTaker {
     std::string path_;
     WriteFile write_;
     std::function<void(std::string)> found_ = [](const std::string&) {};
+    std::function<std::string(std::int32_t)> measured_ = [](std::int32_t) { return ""; };
     TakingPointer taking_;  // null: none
     SideThread proc_;
     SideThread files_;   // of the attempt's folder

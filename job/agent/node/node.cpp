@@ -66,6 +66,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       reports_(tasks, config_, {outbox_, children_, standbys_}, report_handlers()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
       nccl_(tasks, nccl_handlers(), {}),
+      inspector_(tasks, inspector_handlers()),
       preflight_(tasks, preflight_options(config_),
                  [this](wire::AgentMessage message) {
                      if (machine_.connected()) {
@@ -78,6 +79,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       gpus_(tasks, config_, machine_, outbox_, [this] { wake_(); }) {}
 
 void Node::start() {
+    evidence_.on_measured([this](std::int32_t rank) { return inspector_.words_of(rank); });
     evidence_.on_found([this](std::string found) { warn(-1, std::move(found)); });
     tasks_.spawn("tick", tick());
 }

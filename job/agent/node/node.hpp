@@ -10,6 +10,7 @@
 
 #include "job/agent/diagnostics/evidence_taker.hpp"
 #include "job/agent/machine/node_machine.hpp"
+#include "job/agent/nccl/inspector_watch.hpp"
 #include "job/agent/nccl/ras_watch.hpp"
 #include "job/agent/node/checkpoint_signal.hpp"
 #include "job/agent/node/clock_offset.hpp"
@@ -134,6 +135,8 @@ class Node {
     RankReports::Handlers report_handlers();
     RankTasks::Handlers task_handlers();
     RasWatch::Handlers nccl_handlers();
+    InspectorWatch::Handlers inspector_handlers();
+    void expect_inspector();
     RankPlanner planner() const;
     Status prepare_ranks();
     Status open_meeting_place();
@@ -183,6 +186,8 @@ class Node {
 
     EvidenceTaker evidence_;
     RasWatch nccl_;
+    InspectorWatch inspector_;
+    std::optional<std::string> inspector_plugin_;  // looked for once; "" = there is none
     Preflight preflight_;
     UnixMillis hello_at_ = 0;  // when the newest HELLO was made
     std::chrono::steady_clock::time_point hello_made_;

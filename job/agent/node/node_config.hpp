@@ -31,6 +31,7 @@ struct NodeConfig {
     std::string python_path;                     // of the Python package, "" if it is not installed
     // Where the package's hooks were looked for in vain, "" if they are there.
     std::string missing_hooks;
+    std::filesystem::path own_libraries{};         // where an Inspector plugin may lie
     std::map<std::string, std::string> inherited;  // the agent's own environment
     RankGroup::Timing timing;
     std::chrono::milliseconds settle{5'000};  // for the last acknowledgements, before exit

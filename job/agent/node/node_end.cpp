@@ -66,6 +66,7 @@ void Node::perform(const node_effect::Exit& exit) {
     environment_.kill();
     evidence_.stop();
     nccl_.stop();
+    inspector_.stop();
     preflight_.stop();
     tick_timer_.cancel();
     leave_timer_.cancel();

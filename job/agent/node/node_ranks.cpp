@@ -2,6 +2,7 @@
 #include "job/agent/node/node.hpp"
 #include "job/agent/ranks/failure_notes.hpp"
 #include "job/base/log.hpp"
+#include "job/model/spec/own_variables.hpp"
 #include "job/model/state.hpp"
 
 #include <cstdlib>
@@ -88,9 +89,29 @@ RasWatch::Handlers Node::nccl_handlers() {
     return out;
 }
 
+InspectorWatch::Handlers Node::inspector_handlers() {
+    InspectorWatch::Handlers out;
+    out.seen = [this](std::int32_t rank, const RankReport& row) { reports_.seen(rank, row); };
+    out.warn = [this](std::string message) { warn(-1, std::move(message)); };
+    return out;
+}
+
+void Node::expect_inspector() {
+    if (!inspector_plugin_) {
+        std::string problem;
+        inspector_plugin_ =
+            find_inspector(*spec_, config_.inherited, config_.own_libraries, problem);
+        if (!problem.empty()) {
+            warn(-1, std::string{"NCCL's Inspector is not used: "} + problem + " (" +
+                         std::string{kNcclInspector} + ")");
+        }
+    }
+    inspector_.expect(*inspector_plugin_, here_->world.first_rank, here_->world.local_ranks);
+}
+
 RankPlanner Node::planner() const {
-    return {config_,  *spec_,       *welcome_, here_->world,
-            sockets_, environment_, address_,  ports_.ras()};
+    return {config_,      *spec_,   *welcome_,    here_->world, sockets_,
+            environment_, address_, ports_.ras(), &inspector_};
 }
 
 void Node::perform(const node_effect::PrepareRanks& prepare) {
@@ -112,6 +133,7 @@ Status Node::prepare_ranks() {
     if (!environment_.problem().empty()) {
         return fail(Errc::invalid, environment_.problem());
     }
+    expect_inspector();
     const RankPlanner plan = planner();
     const auto directory = plan.prepare_folders();
     LOCKSTEP_TRY(directory);

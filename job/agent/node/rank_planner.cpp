@@ -56,6 +56,9 @@ RankPlace RankPlanner::place_of(std::int32_t local_rank) const {
     place.agent_program = config.agent_program;
     place.python_path = config.python_path;
     place.ras_port = ras_port;
+    if (inspector != nullptr) {
+        place.inspector = inspector->place_of(local_rank);
+    }
     return place;
 }
 
@@ -94,7 +97,7 @@ Result<std::string> RankPlanner::prepare_folders() const {
 Result<RankGroup::RankPlan> RankPlanner::plan_of(
     std::int32_t local_rank, const std::string& directory,
     std::map<std::string, std::string> inherited) const {
-    const RankPlace place = place_of(local_rank);
+    RankPlace place = place_of(local_rank);
     RankGroup::RankPlan plan;
     plan.rank = place.rank;
     plan.log = config.attempt_directory / wire::rank_log_name(place.rank);
@@ -112,6 +115,13 @@ Result<RankGroup::RankPlan> RankPlanner::plan_of(
         all.insert(inherited.begin(), inherited.end());
         if (!nccl_conf_names("NCCL_SOCKET_IFNAME", all)) {
             inherited.try_emplace("NCCL_SOCKET_IFNAME", "=" + name);
+        }
+    }
+    if (!place.inspector.plugin.empty()) {
+        auto all = spec.environment;
+        all.insert(inherited.begin(), inherited.end());
+        if (nccl_conf_names("NCCL_PROFILER_PLUGIN", all)) {
+            place.inspector = {};
         }
     }
     environment.add_secrets(inherited);

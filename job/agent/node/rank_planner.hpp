@@ -2,6 +2,7 @@
 // CPUs. A view, made for a call or two: all that it refers to outlives it. Agent thread only.
 #pragma once
 
+#include "job/agent/nccl/inspector_watch.hpp"
 #include "job/agent/node/job_environment.hpp"
 #include "job/agent/node/node_config.hpp"
 #include "job/agent/ranks/rank_group.hpp"
@@ -27,6 +28,7 @@ struct RankPlanner {
     const JobEnvironment& environment;
     std::string address;  // this node's
     std::int32_t ras_port = 0;
+    const InspectorWatch* inspector = nullptr;  // null: none is used
 
     RankPlace place_of(std::int32_t local_rank) const;
     // Makes the folders and files the ranks count on; their working directory. not_found, denied:

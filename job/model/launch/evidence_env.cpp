@@ -1,9 +1,12 @@
 #include "job/base/digest.hpp"
+#include "job/base/limits.hpp"
 #include "job/model/launch/framework_env.hpp"
 #include "job/model/spec/framework.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <initializer_list>
+#include <string_view>
 
 namespace lockstep {
 namespace {
@@ -19,6 +22,10 @@ void set_unless(std::map<std::string, std::string>& out, std::initializer_list<c
     if (!set) {
         out[*names.begin()] = std::move(value);
     }
+}
+
+std::string folder_of_socket(const RankPlace& place) {
+    return place.socket_path.substr(0, place.socket_path.rfind('/') + 1);
 }
 
 }  // namespace
@@ -52,7 +59,28 @@ void add_evidence_defaults(std::map<std::string, std::string>& out, const JobSpe
     // It makes the pipe itself and fails where it cannot: so beside the rank's socket, in a folder
     // that is there wherever the rank is, a container included.
     set_unless(out, {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE"},
-               place.socket_path.substr(0, place.socket_path.rfind('/') + 1) + "flight-");
+               folder_of_socket(place) + "flight-");
+}
+
+void add_nccl_inspector(std::map<std::string, std::string>& out, const RankPlace& place) {
+    const bool used = std::any_of(out.begin(), out.end(), [](const auto& one) {
+        const std::string_view name = one.first;
+        return name == "NCCL_PROFILER_PLUGIN" || name.starts_with("NCCL_INSPECTOR_") ||
+               name.starts_with("OTEL_EXPORTER_OTLP_");
+    });
+    if (place.inspector.plugin.empty() || used) {
+        return;
+    }
+    const std::chrono::microseconds interval = limits::kInspectorPost;
+    out["NCCL_PROFILER_PLUGIN"] = place.inspector.plugin;
+    out["NCCL_INSPECTOR_ENABLE"] = "1";
+    out["NCCL_INSPECTOR_OTEL_EXPORT"] = "1";
+    out["NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS"] = std::to_string(interval.count());
+    // It writes nothing there, but makes a folder in the working directory if none is named, and
+    // posts nothing if it cannot.
+    out["NCCL_INSPECTOR_DUMP_DIR"] = folder_of_socket(place);
+    out["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"] = place.inspector.endpoint;
+    out["OTEL_EXPORTER_OTLP_METRICS_HEADERS"] = "Authorization=Bearer " + place.inspector.token;
 }
 
 }  // namespace lockstep

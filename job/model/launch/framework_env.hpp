@@ -23,6 +23,10 @@ void add_node_launch(std::map<std::string, std::string>& out, const JobSpec& spe
 void add_evidence_defaults(std::map<std::string, std::string>& out, const JobSpec& spec,
                            const RankPlace& place);
 
+// The Inspector plugin of the place, unless somebody uses the profiler, the Inspector or OTLP for
+// something else: the variables of OTLP are everybody's in a process.
+void add_nccl_inspector(std::map<std::string, std::string>& out, const RankPlace& place);
+
 // "10.0.0.1:4242", "[fe80::1]:4242".
 std::string host_and_port(const std::string& host, std::int32_t port);
 

@@ -214,6 +214,7 @@ std::map<std::string, std::string> rank_environment(
         }
     }
     add_evidence_defaults(out, spec, place);
+    add_nccl_inspector(out, place);
     add_lockstep(out, spec, place);
     if (spec.launch == Launch::node) {
         // The ranks inherit what their launcher is told, and these would be a lie of all but one.

@@ -16,6 +16,14 @@ namespace lockstep {
 inline constexpr const char* kPythonFolder = "share/lockstep/python";
 inline constexpr const char* kPythonHooksModule = "hooks/sitecustomize.py";
 
+// What NCCL's Inspector plugin in a rank is told (job/agent/nccl): which it is, where it posts its
+// measurements, and what says whose they are.
+struct NcclInspector {
+    std::string plugin;    // path; "" = none is used
+    std::string endpoint;  // http://127.0.0.1:4242/v1/metrics
+    std::string token;     // the rank's own
+};
+
 // One rank's place in a generation and on its node.
 struct RankPlace {
     std::string job_id;
@@ -41,6 +49,7 @@ struct RankPlace {
     std::string agent_program;      // path of lockstep-agent, for `lockstep-agent report`
     std::string python_path;        // directory of the Python package, "" if not installed
     std::int32_t ras_port = 0;      // of the node, for NCCL's RAS; 0 = none is held
+    NcclInspector inspector{};
 };
 
 // The full environment of a rank, from `inherited` (the agent's own, or what base_environment() and

@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/model/spec/framework.hpp"
+#include "job/model/spec/own_variables.hpp"
 #include "job/model/spec/spec_fields.hpp"
 
 #include <algorithm>
@@ -29,7 +30,7 @@ constexpr std::string_view kNoVariable = "is not a name of an environment variab
 
 std::string_view wrong_variable(std::string_view name) {
     return !is_variable_name(name) ? kNoVariable
-           : name.starts_with("LOCKSTEP_") && name != kPythonHooks
+           : name.starts_with("LOCKSTEP_") && name != kPythonHooks && name != kNcclInspector
                ? "names that start with LOCKSTEP_ are Lockstep's own"
                : "";
 }

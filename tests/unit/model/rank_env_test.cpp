@@ -122,6 +122,33 @@ TEST(RankEnvironment, WithGpusEvidenceOfAHangCanBeHad) {
         << "no port is held";
 }
 
+TEST(RankEnvironment, NcclsInspectorIsToldWhereToPostUnlessSomebodyUsesItOrOtlp) {
+    RankPlace inspected = with_ras();
+    inspected.socket_path = "/run/ls/rank-1.sock";
+    inspected.inspector = {"/opt/inspector.so", "http://127.0.0.1:4242/v1/metrics", "s3cret"};
+    const Variables out = rank_environment(with_gpus(Framework::command), inspected, {});
+    EXPECT_EQ(out.at("NCCL_PROFILER_PLUGIN"), "/opt/inspector.so");
+    EXPECT_EQ(out.at("NCCL_INSPECTOR_ENABLE"), "1");
+    EXPECT_EQ(out.at("NCCL_INSPECTOR_OTEL_EXPORT"), "1");
+    EXPECT_EQ(out.at("NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS"), "2000000");
+    EXPECT_EQ(out.at("NCCL_INSPECTOR_DUMP_DIR"), "/run/ls/");
+    EXPECT_EQ(out.at("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"), "http://127.0.0.1:4242/v1/metrics");
+    EXPECT_EQ(out.at("OTEL_EXPORTER_OTLP_METRICS_HEADERS"), "Authorization=Bearer s3cret");
+    for (const char* name :
+         {"NCCL_PROFILER_PLUGIN", "NCCL_INSPECTOR_PROM_DUMP", "OTEL_EXPORTER_OTLP_ENDPOINT"}) {
+        JobSpec mine = with_gpus(Framework::command);
+        mine.environment[name] = "1";
+        const Variables kept = rank_environment(mine, inspected, {});
+        EXPECT_EQ(kept.at(name), "1");
+        EXPECT_EQ(kept.count("NCCL_INSPECTOR_ENABLE"), 0U) << name;
+        EXPECT_EQ(kept.count("OTEL_EXPORTER_OTLP_METRICS_HEADERS"), 0U) << name;
+    }
+    inspected.inspector = {};
+    EXPECT_EQ(rank_environment(with_gpus(Framework::command), inspected, {})
+                  .count("NCCL_INSPECTOR_ENABLE"),
+              0U);
+}
+
 TEST(RankEnvironment, WhatTheJobOrItsSiteSaysOfEvidenceStays) {
     JobSpec mine = with_gpus(Framework::command);
     mine.launch = Launch::node;

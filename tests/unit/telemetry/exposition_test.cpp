@@ -1,3 +1,4 @@
+// size: one family after the other, all of one fixture
 #include "daemon/telemetry/exposition/exposition.hpp"
 
 #include <gmock/gmock.h>
@@ -225,6 +226,38 @@ TEST_F(ExpositionTest, ARankHasAsManySeriesAsTheBudgetCounts) {
                       row.metric == CoreMetric::samples ? "65" : "1");
         }
     }
+}
+
+TEST_F(ExpositionTest, BandwidthsOfNcclHaveLabelsAndCountAsTheRanksFurtherSeries) {
+    const std::string family = "lockstep_rank_nccl_bus_bandwidth_bytes_per_second";
+    EXPECT_EQ(parse(render()).types.count(family), 0U);
+    Batch batch;
+    batch.seq = 2;
+    batch.node_rank = 0;
+    batch.add_row(0, -1, 4001);
+    batch.set("nccl_bus_bandwidth_all_reduce_many", 2.5e10);
+    batch.set("nccl_bus_bandwidth_recv_one", 7);
+    batch.set("nccl_bus_bandwidth_of_another_kind", 8);
+    batch.add_row(2, -1, 4001);
+    batch.set("nccl_bus_bandwidth_recv_one", 9);
+    series_.ingest(batch, 1, kScrapedAt - 2);
+    Parsed parsed = parse(render());
+    EXPECT_THAT(parsed.errors, testing::IsEmpty());
+    EXPECT_EQ(parsed.types.at(family), "gauge");
+    const std::string rank = R"({job_id="ls-1",rank="0",collective=")";
+    EXPECT_EQ(std::stod(parsed.values.at(family + rank + R"(all_reduce",nodes="many"})")), 2.5e10);
+    EXPECT_EQ(parsed.values.at(family + rank + R"(recv",nodes="one"})"), "7");
+    const auto shown = [&] {
+        return std::count_if(parsed.values.begin(), parsed.values.end(),
+                             [&](const auto& one) { return one.first.starts_with(family); });
+    };
+    EXPECT_EQ(shown(), 2) << "rank 2 is silent, whatever is measured of it";
+    view_.max_series_per_job = 3 * (kRankCoreSeries + kRankFullSeries + 2) - 1;
+    parsed = parse(render());
+    EXPECT_EQ(shown(), 0);
+    view_.max_series_per_job += 1;
+    parsed = parse(render());
+    EXPECT_EQ(shown(), 2);
 }
 
 TEST_F(ExpositionTest, HasTheNamesAndValuesOfTheCatalogue) {

@@ -1,0 +1,101 @@
+// What NCCL's Inspector posts, as its plugin has written it and as others might.
+#include "job/agent/nccl/inspector_metrics.hpp"
+
+#include "tests/unit/agent/inspector_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace lockstep::test {
+namespace {
+
+std::size_t place(std::string_view operation, bool many) {
+    const auto found = std::find(kNcclOperations.begin(), kNcclOperations.end(), operation);
+    return nccl_bandwidth_place(static_cast<std::size_t>(found - kNcclOperations.begin()),
+                                many ? 1 : 0);
+}
+
+TEST(InspectorMetrics, ReadsWhatThePluginHasPostedOfWholeIntervals) {
+    const auto post = parse_inspector_post(fixture("aggregated.json"));
+    ASSERT_TRUE(post) << post.error().message;
+    EXPECT_EQ(post->skipped, 0U);
+    const auto& reduce = post->by_place[place("all_reduce", true)];
+    ASSERT_TRUE(reduce);
+    // 64 MiB in 4 ms among four: 64 MiB ÷ 4 ms × 2 × 3 ÷ 4, not that of the 1 MiB beside it.
+    EXPECT_NEAR(reduce->bytes_per_second, 67'108'864 / 0.004 * 1.5, 1);
+    EXPECT_DOUBLE_EQ(reduce->seconds, 0.004);
+    EXPECT_EQ(reduce->bytes, 64U << 20U);
+    EXPECT_EQ(reduce->ranks, 4U);
+    EXPECT_EQ(reduce->values, 2U);
+    EXPECT_NEAR(post->by_place[place("reduce_scatter", true)]->bytes_per_second, 2.62144e9, 1);
+    EXPECT_NEAR(post->by_place[place("all_gather", false)]->bytes_per_second, 4.36906666e9, 10);
+    EXPECT_NEAR(post->by_place[place("broadcast", false)]->bytes_per_second, 3.2768e9, 1);
+    EXPECT_FALSE(post->by_place[place("all_reduce", false)]);
+}
+
+TEST(InspectorMetrics, ReadsWhatThePluginHasPostedOfEachOperation) {
+    const auto post = parse_inspector_post(fixture("verbose.json"));
+    ASSERT_TRUE(post) << post.error().message;
+    const auto& reduce = post->by_place[place("all_reduce", true)];
+    ASSERT_TRUE(reduce);
+    EXPECT_EQ(reduce->values, 2U);
+    EXPECT_EQ(reduce->bytes, 1U << 20U);
+    EXPECT_NEAR(reduce->bytes_per_second, 1'048'576 / 0.001 * 1.5, 1) << "the slower of the two";
+    EXPECT_DOUBLE_EQ(reduce->seconds, 0.001);
+}
+
+TEST(InspectorMetrics, OperationsBetweenTwoRanksHaveNamesOfTheirOwn) {
+    std::string text = replaced(fixture("aggregated.json"), "nccl_bus_bandwidth_gbs",
+                                "nccl_p2p_bus_bandwidth_gbs");
+    text = replaced(replaced(text, "\"collective\"", "\"p2p_operation\""), "Broadcast", "Send");
+    const auto post = parse_inspector_post(text);
+    ASSERT_TRUE(post);
+    EXPECT_TRUE(post->by_place[place("send", false)]);
+}
+
+TEST(InspectorMetrics, WhatMeansNothingIsCountedAndNotShown) {
+    const std::string whole = fixture("aggregated.json");
+    for (const auto& [from, to] : std::initializer_list<std::pair<std::string, std::string>>{
+             {"\"AllReduce\"", "\"All2All\""},
+             {"\"asDouble\":25.165824000000004", "\"asDouble\":0"},
+             {"\"asDouble\":25.165824000000004", "\"asDouble\":-3"},
+             {"\"asDouble\":25.165824000000004", "\"asDouble\":1e300"},
+             {"{\"key\":\"n_nodes\",\"value\":{\"stringValue\":\"2\"}},", ""},
+             {"\"n_nodes\",\"value\":{\"stringValue\":\"2\"}",
+              "\"n_nodes\",\"value\":{\"stringValue\":\"-2\"}"},
+             {"\"n_nodes\",\"value\":{\"stringValue\":\"2\"}",
+              "\"n_nodes\",\"value\":{\"intValue\":2}"}}) {
+        const auto post = parse_inspector_post(replaced(whole, from, to));
+        ASSERT_TRUE(post) << from << " → " << to;
+        EXPECT_GT(post->skipped, 0U) << from << " → " << to;
+        const auto& reduce = post->by_place[place("all_reduce", true)];
+        EXPECT_TRUE(!reduce || reduce->bytes_per_second < 4e9) << from << " → " << to;
+    }
+    const auto other = parse_inspector_post(replaced(whole, "nccl_", "cuda_"));
+    ASSERT_TRUE(other);
+    for (const auto& value : other->by_place) {
+        EXPECT_FALSE(value);
+    }
+    EXPECT_TRUE(parse_inspector_post("{}"));
+}
+
+TEST(InspectorMetrics, WhatIsNotOtlpIsRefused) {
+    const std::string whole = fixture("aggregated.json");
+    for (const std::string& text :
+         {std::string{}, std::string{"[]"}, std::string{"7"},
+          std::string{"{\"resourceMetrics\":7}"}, std::string{"{\"resourceMetrics\":[7]}"},
+          std::string{"{\"resourceMetrics\":[{\"scopeMetrics\":[{\"metrics\":[{}]}]}]}"},
+          whole.substr(0, whole.size() / 2), std::string(100'000, '['),
+          "{\"resourceMetrics\":" + std::string(5000, '[') + std::string(5000, ']') + "}",
+          replaced(whole, "\"asDouble\":", "\"asDouble\":\"x\",\"y\":"),
+          replaced(whole, "\"asDouble\"", "\"asInt\""),
+          replaced(whole, "\"dataPoints\":[", "\"dataPoints\":7,\"x\":["),
+          replaced(whole, "\"key\":\"n_nodes\"", "\"key\":7"),
+          replaced(whole, "\"stringValue\":\"2\"}", "\"stringValue\":7}").replace(0, 1, "")}) {
+        EXPECT_FALSE(parse_inspector_post(text)) << text.substr(0, 60);
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::test

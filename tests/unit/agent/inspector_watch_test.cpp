@@ -1,0 +1,149 @@
+// Where NCCL's Inspector plugin is found, and what comes of what it posts.
+#include "job/agent/nccl/inspector_watch.hpp"
+
+#include "job/async/asio.hpp"
+#include "job/model/spec/own_variables.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/unit/agent/inspector_fixture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using namespace std::chrono_literals;
+
+// Posts to the place that a rank was told.
+std::string post(const NcclInspector& to, const std::string& body) {
+    const auto colon = to.endpoint.rfind(':');
+    const auto port = static_cast<std::uint16_t>(std::stoi(to.endpoint.substr(colon + 1)));
+    const Poster poster{port};
+    poster.send(request(to.token, body));
+    return poster.answer();
+}
+
+TEST(InspectorWatch, ARankHasARowEachTenSecondsAtTheMostAndLosesNothing) {
+    net::io_context io{1};
+    TaskGroup tasks{io};
+    std::chrono::steady_clock::time_point now{100s};
+    std::vector<std::pair<std::int32_t, RankReport>> rows;
+    InspectorWatch::Handlers handlers;
+    handlers.seen = [&](std::int32_t rank, const RankReport& row) { rows.emplace_back(rank, row); };
+    auto watch = std::make_unique<InspectorWatch>(tasks, handlers, [&] { return now; });
+    watch->expect("/lib/plugin.so", 4, 2);
+    const NcclInspector first = watch->place_of(0);
+    const NcclInspector second = watch->place_of(1);
+    EXPECT_EQ(first.plugin, "/lib/plugin.so");
+    EXPECT_NE(first.token, second.token);
+    EXPECT_EQ(watch->place_of(2).plugin, "");
+    EXPECT_EQ(watch->words_of(5), "");
+    const std::string whole = fixture("aggregated.json");
+    const auto ask = [&](const NcclInspector& to, const std::string& body) {
+        std::string answer;
+        std::thread client{[&] { answer = post(to, body); }};
+        while (answer.empty()) {
+            io.run_for(1ms);
+        }
+        client.join();
+        return answer;
+    };
+    EXPECT_THAT(ask(second, whole), StartsWith("HTTP/1.1 200 "));
+    ASSERT_EQ(rows.size(), 1U);
+    EXPECT_EQ(rows[0].first, 5);
+    EXPECT_EQ(rows[0].second.step, -1);
+    EXPECT_EQ(rows[0].second.metrics.size(), 4U);
+    EXPECT_EQ(rows[0].second.metrics[0].first, "nccl_bus_bandwidth_all_reduce_many");
+    now += 9s;
+    ask(second, replaced(whole, "AllReduce", "Reduce"));
+    EXPECT_EQ(rows.size(), 1U);
+    EXPECT_THAT(ask(first, "{\"resourceMetrics\":7}"), StartsWith("HTTP/1.1 400 "));
+    now += 1s;
+    ask(second, "{}");
+    ASSERT_EQ(rows.size(), 2U);
+    EXPECT_EQ(rows[1].second.metrics.size(), 4U);
+    EXPECT_EQ(rows[1].second.metrics[3].first, "nccl_bus_bandwidth_reduce_many");
+    EXPECT_THAT(watch->words_of(5), HasSubstr("all_reduce"));
+    EXPECT_THAT(watch->words_of(5), HasSubstr("25.166 GB/s bus bandwidth, 4 ranks"));
+    EXPECT_THAT(watch->words_of(5), HasSubstr("10 s ago"));
+    EXPECT_EQ(watch->words_of(4), "");
+    watch->expect("/lib/plugin.so", 0, 2);
+    EXPECT_EQ(watch->place_of(1).token, second.token) << "a warm standby was told it already";
+    EXPECT_EQ(watch->words_of(1), "") << "of the generation before";
+    watch.reset();
+    io.run();
+}
+
+class FindInspector : public testing::Test {
+  protected:
+    std::filesystem::path write(const std::string& name, const std::string& content) const {
+        const auto path = folder_.path() / name;
+        std::filesystem::create_directories(path.parent_path());
+        std::ofstream{path} << content;
+        return path;
+    }
+    std::string find() {
+        problem_.clear();
+        return find_inspector(spec_, inherited_, folder_.path() / "own", problem_);
+    }
+    TemporaryFolder folder_;
+    JobSpec spec_ = [] {
+        JobSpec spec;
+        spec.resources.gpus_per_node = 1;
+        return spec;
+    }();
+    std::map<std::string, std::string> inherited_;
+    std::string problem_;
+};
+
+TEST_F(FindInspector, WhereItIsNamedThenBesideLockstepThenWhereTheLinkerLooks) {
+    EXPECT_EQ(find(), "");
+    EXPECT_EQ(problem_, "");
+    const std::string good = "…NCCL_INSPECTOR_OTEL_EXPORT…";
+    const auto linked = write(std::string{"linked/"} + kInspectorFile, good);
+    write(std::string{"old/"} + kInspectorFile, "NCCL_INSPECTOR_ENABLE");
+    inherited_["LD_LIBRARY_PATH"] =
+        ":" + (folder_.path() / "old").string() + ":" + (folder_.path() / "linked").string() + ":";
+    EXPECT_EQ(find(), linked.string());
+    const auto own = write(std::string{"own/"} + kInspectorFile, good);
+    EXPECT_EQ(find(), own.string());
+    const auto named = write("named.so", good);
+    inherited_[std::string{kNcclInspector}] = named.string();
+    EXPECT_EQ(find(), named.string());
+    inherited_[std::string{kNcclInspector}] = "off";
+    EXPECT_EQ(find(), "");
+    spec_.environment[std::string{kNcclInspector}] = own.string();
+    EXPECT_EQ(find(), own.string()) << "the job's word goes before the site's";
+    spec_.environment[std::string{kNcclInspector}] =
+        (folder_.path() / "old" / kInspectorFile).string();
+    EXPECT_EQ(find(), "");
+    EXPECT_THAT(problem_, HasSubstr("is not an Inspector that sends OTLP"));
+    spec_.environment[std::string{kNcclInspector}] = "/no/such/file.so";
+    EXPECT_EQ(find(), "");
+    EXPECT_THAT(problem_, HasSubstr("/no/such/file.so"));
+}
+
+TEST_F(FindInspector, OnlyOfJobsWhoseRanksCanUseIt) {
+    const auto own = write(std::string{"own/"} + kInspectorFile, "NCCL_INSPECTOR_OTEL_EXPORT");
+    EXPECT_EQ(find(), own.string());
+    spec_.launch = Launch::node;
+    EXPECT_EQ(find(), "");
+    spec_.launch = Launch::rank;
+    spec_.container.runtime = ContainerRuntime::apptainer;
+    EXPECT_EQ(find(), "");
+    spec_.container.runtime = ContainerRuntime::none;
+    spec_.resources.gpus_per_node = 0;
+    EXPECT_EQ(find(), "");
+    spec_.environment[std::string{kNcclInspector}] = own.string();
+    EXPECT_EQ(find(), own.string()) << "who names it means it";
+}
+
+}  // namespace
+}  // namespace lockstep::test
