@@ -10,6 +10,8 @@ using ::testing::HasSubstr;
 
 class DesyncTest : public ControlTest {
   protected:
+    // Its steps come one after the other only if no look falls between them.
+    DesyncTest() { tick_ = std::chrono::seconds{1}; }
     void start(const std::string& extra = "") {
         id_ = start_job_with(agents_[0], agents_[1], extra);
     }

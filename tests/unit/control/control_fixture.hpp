@@ -171,7 +171,7 @@ class ControlTest : public ::testing::Test {
         settings.stalled = std::chrono::hours{1};
         settings.deaf = std::chrono::hours{1};
         // The test moves time on; jobs see soon that it has.
-        settings.tick = std::chrono::milliseconds{50};
+        settings.tick = tick_;
         context_ = std::make_unique<ControlContext>(*io_, clock_, *store_, scheduler_, *metrics_,
                                                     settings);
         control_ = std::make_unique<ControlService>(*context_);
@@ -360,6 +360,7 @@ class ControlTest : public ::testing::Test {
     std::size_t open_samples_ = ControlSettings{}.open_samples;  // from the next boot() on
     std::int64_t keep_days_ = 0;                                 // from the next boot() on
     std::int64_t keep_bytes_ = 0;                                // the same
+    std::chrono::milliseconds tick_{50};                         // the same
     TestClock clock_;
     TestScheduler scheduler_;
     std::unique_ptr<net::io_context> io_;

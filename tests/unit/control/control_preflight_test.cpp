@@ -6,6 +6,7 @@ namespace {
 
 class ControlPreflightTest : public ControlTest {
   protected:
+    ControlPreflightTest() { tick_ = std::chrono::seconds{1}; }
     std::string start(std::int32_t nodes, const std::string& mode) {
         const auto json =
             parse_json(R"({"name":"t","framework":"command","command":["x"],)"

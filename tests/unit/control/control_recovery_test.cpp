@@ -280,6 +280,21 @@ TEST_F(RecoveryTest, WithoutASpareALostNodeIsAnotherAttemptWithoutIt) {
     until([&] { return state(id) == "succeeded"; }, "succeeded");
 }
 
+// A scheduler that has forgotten the allocation proves nothing: its agent is heard.
+TEST_F(RecoveryTest, NoAttemptStartsBesideAnAgentOfTheOneBefore) {
+    const std::string id = start();
+    scheduler_.seen.lost_nodes = {1};
+    agents_[1].session->on_closed();
+    until([&] { return last<wire::Stop>(0) != nullptr; }, "STOP");
+    scheduler_.seen = {};
+    scheduler_.seen.kind = Observation::Kind::absent;
+    const auto polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 3; }, "the scheduler says so");
+    EXPECT_EQ(show(id)["attempts"].size(), 1U);
+    agents_[0].session->on_closed();
+    until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt once it has left");
+}
+
 TEST_F(RecoveryTest, APreemptedJobIsAnotherAttempt) {
     const std::string id = start();
     scheduler_.seen.state = AllocationState::ended;
