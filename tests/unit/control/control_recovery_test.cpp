@@ -291,6 +291,7 @@ TEST_F(RecoveryTest, NoAttemptStartsBesideAnAgentOfTheOneBefore) {
     const auto polls = scheduler_.polls;
     until([&] { return scheduler_.polls > polls + 3; }, "the scheduler says so");
     EXPECT_EQ(show(id)["attempts"].size(), 1U);
+    scheduler_.seen = {Observation::Kind::state, AllocationState::ended, "", {}, {}, ""};
     agents_[0].session->on_closed();
     until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt once it has left");
 }
