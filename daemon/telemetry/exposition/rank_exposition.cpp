@@ -113,9 +113,13 @@ void RankExposition::write_nccl_bandwidth(MetricText& text) const {
     for (const ShownRanks& job : shown_) {
         const auto& ids = job.series->nccl_bandwidths();
         for (std::size_t place = 0; job.full && place < kNcclBandwidths; ++place) {
+            const auto& id = ids[place];
+            if (!id) {
+                continue;
+            }
             std::size_t begin = 0;
-            for (std::size_t i = 0; ids[place] && i < job.ranks.size(); ++i) {
-                const auto value = job.series->rank(job.ranks[i]).latest(*ids[place]);
+            for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+                const auto value = job.series->rank(job.ranks[i]).latest(*id);
                 if (value) {
                     labels.assign(job.labels, begin, job.ends[i] - begin);
                     add_label(labels, "collective", nccl_operation_at(place));
