@@ -1,3 +1,4 @@
+// size: evidence and a hang, a test of each way
 // A hang as the agents and people see it: asked first, kept with the job, ended afterwards.
 #include "daemon/control/machine/rank_findings.hpp"
 #include "tests/unit/control/control_fixture.hpp"

@@ -1,3 +1,4 @@
+// size: what agents say, a test of each message
 // How agents meet and leave: who is missing, TABLE of a large world, BYE.
 #include "daemon/control/actor/agent_link.hpp"
 #include "tests/unit/control/control_fixture.hpp"
