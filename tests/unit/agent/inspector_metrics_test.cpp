@@ -1,6 +1,7 @@
 // What NCCL's Inspector posts, as its plugin has written it and as others might.
 #include "job/agent/nccl/inspector_metrics.hpp"
 
+#include "job/agent/nccl/ras_status.hpp"
 #include "tests/unit/agent/inspector_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -14,6 +15,24 @@ std::size_t place(std::string_view operation, bool many) {
     const auto found = std::find(kNcclOperations.begin(), kNcclOperations.end(), operation);
     return nccl_bandwidth_place(static_cast<std::size_t>(found - kNcclOperations.begin()),
                                 many ? 1 : 0);
+}
+
+// What NCCL 2.32.3 said of four ranks of torch that shared an H200.
+TEST(RasStatus, ReadsWhatARealNcclHasSaid) {
+    const auto status = parse_ras_status(fixture("../nccl/status-2.32.3.json"));
+    ASSERT_TRUE(status) << status.error().message;
+    EXPECT_EQ(status->version, "2.32.3");
+    ASSERT_EQ(status->communicators.size(), 1U);
+    const RasCommunicator& all = status->communicators[0];
+    EXPECT_EQ(all.name, "0x9b29b68130ce7a2e");
+    EXPECT_EQ(all.size, 4);
+    EXPECT_TRUE(all.missing.empty());
+    ASSERT_EQ(all.ranks.size(), 4U);
+    for (const RasRank& one : all.ranks) {
+        EXPECT_TRUE(one.in_use);
+        EXPECT_EQ(one.launched.at("AllReduce"), 460);
+        EXPECT_EQ(one.total(), 460);
+    }
 }
 
 TEST(InspectorMetrics, ReadsWhatThePluginHasPostedOfWholeIntervals) {
