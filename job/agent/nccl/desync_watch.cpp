@@ -23,21 +23,25 @@ std::int64_t sum(const std::map<std::string, std::int64_t>& launched) {
     return out;
 }
 
-// Of what it has launched less than the others: the operation, if there is only one kind.
-std::string next_operation(const std::map<std::string, std::int64_t>& mine,
-                           const std::map<std::string, std::int64_t>& theirs) {
+// The operation that others wait in: of what one has launched less than they, if that is of one
+// kind only. `mine` is what it had launched when it answered last; unless it answers `now`, the
+// others may have gone far beyond that before it stopped, and wait in their newest.
+std::string awaited_operation(const std::map<std::string, std::int64_t>& mine,
+                              const std::map<std::string, std::int64_t>& theirs, bool now) {
+    const std::string any =
+        "collective operation " + std::to_string(now ? sum(mine) + 1 : sum(theirs));
     std::string out;
     for (const auto& [name, count] : theirs) {
         const auto found = mine.find(name);
         const std::int64_t own = found == mine.end() ? 0 : found->second;
         if (count > own) {
             if (!out.empty()) {
-                return "collective operation " + std::to_string(sum(mine) + 1);
+                return any;
             }
-            out = name + " " + std::to_string(own + 1);
+            out = name + " " + std::to_string(now ? own + 1 : count);
         }
     }
-    return out.empty() ? "collective operation " + std::to_string(sum(mine) + 1) : out;
+    return out.empty() ? any : out;
 }
 
 }  // namespace
@@ -85,18 +89,25 @@ std::int32_t DesyncWatch::rank_of(const RasCommunicator& communicator, bool of_a
     return all_here && communicator.size <= job_.world_size ? local_rank_(pid).value_or(-1) : -1;
 }
 
-// Whether RAS has lost ranks that NCCL has not: of several that are silent it may be RAS that is
-// cut off, and without one that has really stopped the others do not get far.
-bool DesyncWatch::is_out_of_touch(const std::vector<Member>& members) {
-    constexpr std::int64_t kRunAhead = 64;  // launched before somebody waits for the first of them
+std::int64_t DesyncWatch::front_of(const std::vector<Member>& members) {
     std::int64_t front = 0;
     for (const Member& one : members) {
         front = std::max(front, one.total);
     }
+    return front;
+}
+
+// Whether RAS has lost ranks that NCCL has not: of several that are silent it may be RAS that is
+// cut off, and without one that has really stopped the others do not get far from where they were
+// when it was first found silent. How far they are from its own last count says nothing: between
+// two looks a fast job launches hundreds.
+bool DesyncWatch::is_out_of_touch(const std::vector<Member>& members) {
+    constexpr std::int64_t kRunAhead = 64;  // launched before somebody waits for the first of them
+    const std::int64_t front = front_of(members);
     const auto silent =
         std::count_if(members.begin(), members.end(), [](const Member& one) { return one.silent; });
     return silent > 1 || std::any_of(members.begin(), members.end(), [front](const Member& one) {
-               return one.silent && front - one.total > kRunAhead;
+               return one.silent && front - one.silent_at > kRunAhead;
            });
 }
 
@@ -131,6 +142,10 @@ DesyncWatch::Standing DesyncWatch::standing(const RasCommunicator& communicator,
         }
         member.launched = before->second;
         member.total = sum(member.launched);
+        const auto first = known->second.silent_at.find(one.rank);
+        member.silent_at = first == known->second.silent_at.end()
+                               ? std::max(front_of(out.members), member.total)
+                               : first->second;
         out.members.push_back(std::move(member));
     }
     out.usable = out.usable && !is_out_of_touch(out.members) && communicator.size > 1 &&
@@ -138,6 +153,9 @@ DesyncWatch::Standing DesyncWatch::standing(const RasCommunicator& communicator,
     Past next;
     for (const Member& one : out.members) {
         next.launched[one.place] = one.launched;
+        if (one.silent) {
+            next.silent_at[one.place] = one.silent_at;
+        }
     }
     out.still = known != past_.end() && known->second.launched == next.launched;
     out.since = out.still ? known->second.since : now;
@@ -242,13 +260,14 @@ DesyncWatch::Seen DesyncWatch::take(const RasStatus& status, TimePoint now) {
 void DesyncWatch::add_rows(const std::vector<Standing>& all, TimePoint now, Seen& out) {
     std::map<std::int32_t, std::int64_t> lag;
     for (const Standing& one : all) {
-        std::int64_t front = 0;
-        for (const Member& member : one.members) {
-            front = std::max(front, member.total);
-        }
+        const std::int64_t front = front_of(one.members);
         for (const Member& member : one.members) {
             if (member.rank >= 0) {
-                const std::int64_t mine = one.still && one.usable ? front - member.total : 0;
+                std::int64_t mine = one.still && one.usable ? front - member.total : 0;
+                if (member.silent &&
+                    mine > 0) {  // at least; it has launched since it last answered
+                    mine = std::max<std::int64_t>(1, front - member.silent_at);
+                }
                 lag[member.rank] = std::max(lag[member.rank], mine);
             }
         }
@@ -317,7 +336,8 @@ std::string DesyncWatch::words(const Standing& where, const Member& who) {
     const std::size_t others = where.waiting.size();
     const std::string whose = " of NCCL's communicator " + where.communicator->name;
     const std::string wait = others == 1 ? "1 rank waits" : std::to_string(others) + " ranks wait";
-    const std::string next = next_operation(who.launched, where.waiting.front()->launched);
+    const std::string next =
+        awaited_operation(who.launched, where.waiting.front()->launched, !who.silent);
     std::string out = "rank " + std::to_string(who.rank);
     if (who.silent) {
         out += who.dead ? " is dead to NCCL's RAS" : " does not answer NCCL's RAS";

@@ -71,7 +71,8 @@ class DesyncWatch {
         std::int32_t place = 0;  // in the communicator
         std::int64_t total = 0;
         std::map<std::string, std::int64_t> launched{};
-        bool silent = false;  // does not answer: the counts are the last ones
+        bool silent = false;         // does not answer: the counts are the last ones
+        std::int64_t silent_at = 0;  // the most that any had launched when it was first silent
         bool dead = false;
     };
     // What a communicator was at the look before.
@@ -80,6 +81,7 @@ class DesyncWatch {
         TimePoint since{};    // it stands still since this look
         bool waited = false;  // and some of it behind others, at that look
         int missed = 0;       // looks since, without it
+        std::map<std::int32_t, std::int64_t> silent_at{};  // by place; of those that are silent
     };
     struct Standing {
         const RasCommunicator* communicator = nullptr;
@@ -114,6 +116,7 @@ class DesyncWatch {
     void add_rows(const std::vector<Standing>& all, TimePoint now, Seen& out);
     void name(const std::vector<Standing>& all, TimePoint now);
     bool has_gone_on(const std::vector<Standing>& all) const;
+    static std::int64_t front_of(const std::vector<Member>& members);
     static bool is_out_of_touch(const std::vector<Member>& members);
     static std::int64_t launched_by_all(const std::vector<Member>& members);
     static std::map<std::string, std::int64_t> launched_by_process(const std::vector<Standing>& all,

@@ -3,6 +3,7 @@
 #include "job/collective/reduction.hpp"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -206,6 +207,8 @@ std::uint16_t start_hub(const std::string& nonce) {
         std::map<std::string, std::vector<Member>> gathering;
         for (;;) {
             const int fd = ::accept4(server, nullptr, nullptr, SOCK_CLOEXEC);
+            const int on = 1;
+            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
             Hello hello;
             if (fd < 0 || !read_exactly(fd, &hello, sizeof hello) || hello.nonce != nonce ||
                 hello.rank < 0 || hello.rank >= hello.ranks) {

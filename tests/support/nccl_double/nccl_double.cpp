@@ -22,6 +22,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -89,6 +90,8 @@ void connect_comm(nccl::OpaqueComm& comm) {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(comm.id.port);
+    const int on = 1;  // small operations do not wait for each other
+    ::setsockopt(comm.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const bool connected =
         ::connect(comm.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     {

@@ -106,6 +106,39 @@ TEST_F(DesyncWatchTest, ItIsForgottenWhenTheOthersGoOnThoughItIsNotHeardOfAgain)
     EXPECT_EQ(named_after(6, {later}), -1);
 }
 
+// Hundreds of operations between two looks: its last count is far behind when it stops.
+TEST_F(DesyncWatchTest, AStoppedRankOfAFastJobIsNamedToo) {
+    const auto without = [](std::uint64_t count) {
+        RasGroup out = group({count, count, count, 1'000});
+        out.members[3].missing = out.members[3].unresponsive = true;
+        return out;
+    };
+    EXPECT_EQ(named_after(1, {group({500, 500, 500, 500})}), -1);
+    EXPECT_EQ(named_after(1, {group({1'000, 1'000, 1'000, 1'000})}), -1);
+    const auto first = look({without(1'331)});
+    EXPECT_FALSE(first.waited_for);
+    EXPECT_EQ(named_after(1, {without(1'331)}), -1) << "for two seconds it may be slow";
+    const auto seen = look({without(1'331)});
+    ASSERT_TRUE(seen.waited_for);
+    EXPECT_EQ(seen.waited_for->rank, 3);
+    EXPECT_EQ(seen.waited_for->message,
+              "rank 3 does not answer NCCL's RAS, and 3 ranks wait for it in AllReduce 1331 of "
+              "NCCL's communicator 0xabc");
+}
+
+// RAS has lost it, NCCL has not: the others went on for long after.
+TEST_F(DesyncWatchTest, ASilentRankWithWhichTheOthersGoOnIsNotNamedWhenTheyRest) {
+    const auto without = [](std::uint64_t count) {
+        RasGroup out = group({count, count, count, 1'000});
+        out.members[3].missing = out.members[3].unresponsive = true;
+        return out;
+    };
+    EXPECT_EQ(named_after(1, {group({1'000, 1'000, 1'000, 1'000})}), -1);
+    EXPECT_EQ(named_after(1, {without(1'331)}), -1);
+    EXPECT_EQ(named_after(1, {without(1'700)}), -1);
+    EXPECT_EQ(named_after(6, {without(1'700)}), -1) << "they may all evaluate";
+}
+
 TEST_F(DesyncWatchTest, OfSeveralSilentOnesItMayBeRasThatIsCutOff) {
     RasGroup out = group({11, 10, 10, 11});
     EXPECT_EQ(named_after(1, {group({10, 10, 10, 10})}), -1);
