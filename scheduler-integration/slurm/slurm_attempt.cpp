@@ -31,11 +31,17 @@ std::string job_words(const SlurmAttempt& attempt) {
     return "Slurm job " + std::to_string(attempt.id);
 }
 
-// Also while sbatch is still at it: its job is there, and may be over before it says so.
+// Also while sbatch is still at it: its job is there, and may be over before it says so. But what
+// Slurm itself may have ended before any agent had called in is to be handed in again, which has to
+// wait for that sbatch.
 bool end_is_known(const SlurmAttempt& attempt) {
-    const bool found = attempt.stage == SlurmAttempt::Stage::sending && attempt.id != 0;
-    return (attempt.stage == SlurmAttempt::Stage::known || found) && attempt.confirmed &&
-           attempt.last_verdict.terminal;
+    if (!attempt.confirmed || !attempt.last_verdict.terminal) {
+        return false;
+    }
+    const bool again = !is_claimed(attempt) && !attempt.cancelled && !attempt.cancel_wanted &&
+                       !attempt.over && blame(*attempt.seen, nullptr) != Blame::others;
+    return attempt.stage == SlurmAttempt::Stage::known ||
+           (attempt.stage == SlurmAttempt::Stage::sending && attempt.id != 0 && !again);
 }
 
 // It ended before any agent had called in, and not because of us. What a person handed in is the

@@ -33,6 +33,37 @@ TEST(SlurmStillborn, WhatSlurmItselfEndsAtItsStartIsHandedInAgain) {
     EXPECT_THAT(one.surplus, IsEmpty());
 }
 
+// On a busy machine squeue shows its end before sbatch has said its number.
+TEST(SlurmStillborn, WhatSlurmEndsWhileSbatchIsStillAtItIsHandedInAgainToo) {
+    SlurmAttempt one = take_up(request(), kStart);
+    one.stage = Stage::sending;
+    take_rows(one, {ended_at_its_start(17)}, kStart + 1s, kPatience);
+    EXPECT_FALSE(one.ended()) << "a person has not ended it";
+    EXPECT_FALSE(may_send(one)) << "a second sbatch beside the first";
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::pending);
+    take_reply(one, reply(SubmitReply::Kind::accepted, 17), kStart + 2s);
+    take_rows(one, {ended_at_its_start(17)}, kStart + 3s, kPatience);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::again);
+    EXPECT_TRUE(may_send(one));
+    EXPECT_EQ(one.stillborn.size(), 1U);
+}
+
+TEST(SlurmStillborn, WhatAPersonEndsWhileSbatchIsStillAtItHasEnded) {
+    SlurmAttempt one = take_up(request(), kStart);
+    one.stage = Stage::sending;
+    take_rows(one, {ended_at_its_start(17, "CANCELLED by 1000")}, kStart + 1s, kPatience);
+    if (wants_detail(one)) {
+        take_detail(one, {}, kPatience);
+    }
+    take_reply(one, reply(SubmitReply::Kind::accepted, 17), kStart + 2s);
+    take_rows(one, {ended_at_its_start(17, "CANCELLED by 1000")}, kStart + 3s, kPatience);
+    if (wants_detail(one)) {
+        take_detail(one, {}, kPatience);
+    }
+    EXPECT_TRUE(one.ended());
+    EXPECT_FALSE(may_send(one));
+}
+
 TEST(SlurmStillborn, TheNumberOfAStillbornJobMayComeAgain) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
     take_rows(one, {ended_at_its_start(17)}, kStart + 1s, kPatience);
