@@ -412,7 +412,7 @@ inline constexpr auto kNcclTest = std::chrono::seconds{20};
 inline constexpr auto kNcclTestTimeout = std::chrono::seconds{30};
 inline constexpr auto kNcclPatience = std::chrono::seconds{35};
 inline constexpr std::size_t kNcclTestBytes = 64U << 10U;  // of what its program says
-inline constexpr std::size_t kNcclErrors = 256U << 10U;    // of NCCL's own words, kept to its end
+inline constexpr std::size_t kNcclErrors = 256U << 10U;    // of NCCL's own words, the first
 inline constexpr std::size_t kNcclWarnings = 8;            // of a node in a round
 // What two nodes' programs tell each other before they can use a library for that.
 inline constexpr std::size_t kPeerKeyBytes = 1U << 20U;    // a key, a value: hundreds

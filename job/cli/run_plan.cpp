@@ -6,6 +6,7 @@
 #include "job/cli/run_guess.hpp"
 #include "job/cli/run_sweep.hpp"
 #include "job/cli/suggest.hpp"
+#include "job/model/spec/own_variables.hpp"
 #include "job/model/spec/spec_environment.hpp"
 
 #include <algorithm>
@@ -81,10 +82,12 @@ Result<std::string> check_program(const RunOptions& options, const Caller& calle
 }
 
 Status add_variables(Json& spec, const RunOptions& options, const Caller& caller) {
-    // Of Lockstep's own variables the one that is for the ranks.
-    const std::string hooks{kPythonHooks};
-    if (!options.bare && caller.environment.contains(hooks)) {
-        spec["environment"][hooks] = dollars_doubled(caller.variable(hooks));
+    // Of Lockstep's own variables those that are for the ranks.
+    for (const std::string_view one : {kPythonHooks, kNcclInspector}) {
+        const std::string name{one};
+        if (!options.bare && caller.environment.contains(name)) {
+            spec["environment"][name] = dollars_doubled(caller.variable(name));
+        }
     }
     for (const std::string& one : options.environment) {
         const std::size_t equals = one.find('=');

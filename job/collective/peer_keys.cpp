@@ -77,9 +77,15 @@ Result<UniqueFd> accept_peer(const PeerMeeting& meeting, PeerClock::time_point e
     // sin_port and sin6_port lie at the same place.
     reinterpret_cast<sockaddr_in*>(&any)->sin_port =
         htons(static_cast<std::uint16_t>(meeting.port));
-    if (::bind(server.get(), reinterpret_cast<sockaddr*>(&any),
-               six ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) != 0 ||
-        ::listen(server.get(), 8) != 0) {
+    // Whoever had the port before, a test that was ended, may need a moment to go.
+    while (::bind(server.get(), reinterpret_cast<sockaddr*>(&any),
+                  six ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) != 0) {
+        if (errno != EADDRINUSE || PeerClock::now() >= end) {
+            return fail(Errc::unavailable, std::string{"listen: "} + std::strerror(errno));
+        }
+        std::this_thread::sleep_for(kConnectAgain);
+    }
+    if (::listen(server.get(), 8) != 0) {
         return fail(Errc::unavailable, std::string{"listen: "} + std::strerror(errno));
     }
     for (;;) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,17 @@ constexpr std::string_view nccl_nodes_at(std::size_t place) {
 inline std::string nccl_bandwidth_metric(std::size_t place) {
     return std::string{kNcclBandwidthPrefix} + std::string{nccl_operation_at(place)} + "_" +
            std::string{nccl_nodes_at(place)};
+}
+
+// Its place, if it is the name of one.
+inline std::optional<std::size_t> nccl_bandwidth_named(std::string_view name) {
+    for (std::size_t place = 0; name.starts_with(kNcclBandwidthPrefix) && place < kNcclBandwidths;
+         ++place) {
+        if (name == nccl_bandwidth_metric(place)) {
+            return place;
+        }
+    }
+    return std::nullopt;
 }
 
 }  // namespace lockstep

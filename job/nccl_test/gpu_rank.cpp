@@ -30,8 +30,9 @@ constexpr int kMostSmall = 200;
 constexpr std::size_t kSmallValues = 2;
 
 // Whole numbers below 1024, others for each rank and place: the sum over 16,384 ranks is exact.
+constexpr std::size_t kPeriod = 1021;  // of places
 float value_of(std::size_t place, std::int32_t rank) {
-    return static_cast<float>((place * 7 + static_cast<std::size_t>(rank) * 31) % 1021);
+    return static_cast<float>((place * 7 + static_cast<std::size_t>(rank) * 31) % kPeriod);
 }
 
 class GpuRank {
@@ -55,6 +56,7 @@ class GpuRank {
         if (made) {
             result_.ranks = std::move(*made);
         }
+        result_.own = !made && made.error().code == Errc::not_found;
         Status memory = made ? allocate() : Status{fail(made.error())};
         shared_.failed = shared_.failed || !memory;
         shared_.together.arrive_and_wait();
@@ -82,7 +84,8 @@ class GpuRank {
         // A number of the driver's, a pointer to NCCL.
         return {reinterpret_cast<void*>(memory_), bytes / kValue, Dtype::f32, Device::cuda};
     }
-    Status of_driver(cuda::Result code, const char* what) const {
+    Status of_driver(cuda::Result code, const char* what) {
+        result_.own = result_.own || code != cuda::kSuccess;
         return code == cuda::kSuccess
                    ? Status{}
                    : fail(Errc::unavailable, "GPU " + std::to_string(options_.gpu) + ": " + what +
@@ -174,17 +177,19 @@ class GpuRank {
     }
 
     Status check_sums() {
-        LOCKSTEP_TRY(
-            fill(bytes_, [&](std::size_t place) { return value_of(place, options_.rank); }));
+        // Computed once: for each value it would take longer than others have patience.
+        std::vector<float> mine(kPeriod);
+        std::vector<float> sums(kPeriod, 0);
+        for (std::size_t place = 0; place < kPeriod; ++place) {
+            mine[place] = value_of(place, options_.rank);
+            for (std::int32_t rank = 0; rank < options_.size; ++rank) {
+                sums[place] += value_of(place, rank);
+            }
+        }
+        LOCKSTEP_TRY(fill(bytes_, [&](std::size_t place) { return mine[place % kPeriod]; }));
         LOCKSTEP_TRY(ranks().all_reduce(buffer(bytes_)));
         LOCKSTEP_TRY(ranks().barrier());
-        return check(bytes_, [&](std::size_t place) {
-            float sum = 0;
-            for (std::int32_t rank = 0; rank < options_.size; ++rank) {
-                sum += value_of(place, rank);
-            }
-            return sum;
-        });
+        return check(bytes_, [&](std::size_t place) { return sums[place % kPeriod]; });
     }
 
     // Sums of nothing stay nothing, however often: what goes wrong in any of them is still there.

@@ -17,6 +17,7 @@ namespace lockstep {
 struct GpuRankResult {
     std::string error;        // "" = it came to its end
     bool of_another = false;  // the error only tells of another rank's
+    bool own = false;         // the error is this GPU's, or its driver's
     std::int64_t bytes = 0;   // of the large all-reduce
     double bus_bytes_per_second = 0;
     double latency_seconds = 0;
@@ -37,8 +38,9 @@ struct GpuRanks {
     std::atomic<bool> failed{false};
 };
 
-// Blocks; one thread for each rank of `shared`. Ends within options.init_timeout, and a few seconds
-// after what takes longer than options.silence.
+// Blocks; one thread for each rank of `shared`. Waits for other ranks no longer than
+// options.init_timeout and options.silence; for a call into NCCL or the driver that does not come
+// back as long as that takes.
 GpuRankResult run_gpu_rank(const NcclOptions& options, GpuRanks& shared,
                            const ExchangeNcclIds& exchange);
 

@@ -38,20 +38,37 @@ class Lines {
     std::mutex mutex_;
 };
 
-const char* word_of(NcclBlame blame) {
-    switch (blame) {
-        case NcclBlame::self:
-            return "self";
-        case NcclBlame::partner:
-            return "partner";
-        case NcclBlame::unknown:
-            break;
+// The end is said once: by the test, or by its watchdog.
+class End {
+  public:
+    explicit End(Lines& lines) : lines_(lines) {}
+    // Does not return.
+    [[noreturn]] void say(const NcclPairEnd& end) {
+        const std::lock_guard lock{mutex_};  // never given back
+        if (!end.error.empty()) {
+            lines_.say({{"error", end.error},
+                        {"blames", to_string(end.fact.blames)},
+                        {"unloadable", end.fact.unloadable}});
+            std::_Exit(kExitFailed);
+        }
+        lines_.say({{"ranks", end.fact.ranks},
+                    {"nodes", end.fact.nodes},
+                    {"bytes", end.fact.bytes},
+                    {"bus_bytes_per_second", end.bus_bytes_per_second},
+                    {"latency_seconds", end.latency_seconds},
+                    {"wrong", end.fact.wrong}});
+        // What is under way in NCCL or a driver is not waited for.
+        std::_Exit(end.fact.wrong == 0 ? 0 : kExitFailed);
     }
-    return "unknown";
-}
+
+  private:
+    Lines& lines_;
+    std::mutex mutex_;
+};
 
 int test_nccl() {
     Lines lines;
+    End end{lines};
     std::string text(limits::kTextBytes * 32, '\0');
     text.resize(std::fread(text.data(), 1, text.size(), stdin));
     const Result<Json> json = parse_json(text);
@@ -61,27 +78,14 @@ int test_nccl() {
                      task.error().message.c_str());
         return kExitNoTask;
     }
-    const NcclPairEnd end =
-        run_nccl_pair(*task, limits::kNcclTest, [&lines](const Json& line) { lines.say(line); });
-    if (!end.error.empty()) {
-        lines.say({{"error", end.error},
-                   {"blames", word_of(end.fact.blames)},
-                   {"unloadable", end.fact.unloadable}});
-        return kExitFailed;
-    }
-    lines.say({{"ranks", end.fact.ranks},
-               {"nodes", end.fact.nodes},
-               {"bytes", end.fact.bytes},
-               {"bus_bytes_per_second", end.bus_bytes_per_second},
-               {"latency_seconds", end.latency_seconds},
-               {"wrong", end.fact.wrong}});
-    return end.fact.wrong == 0 ? 0 : kExitFailed;
+    end.say(run_nccl_pair(
+        *task, limits::kNcclTest, [&lines](const Json& line) { lines.say(line); },
+        [&end](const NcclPairEnd& known) { end.say(known); }));
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main() {
-    // What is under way in NCCL or a driver is not waited for.
-    std::_Exit(lockstep::test_nccl());
+    return lockstep::test_nccl();
 }

@@ -27,6 +27,9 @@ constexpr milliseconds kSilence{8'000};  // of one operation: the largest takes 
 constexpr milliseconds kInit{12'000};    // of NCCL's initialisation, which takes 2 s
 constexpr milliseconds kFarewell{1'000};
 constexpr milliseconds kLook{100};
+// After its patience: for what is silent in the sum, and for a farewell. What is not over by then
+// hangs in a call that does not come back.
+constexpr milliseconds kOverdue{6'000};
 
 milliseconds left_until(Clock::time_point end) {
     return std::max(std::chrono::duration_cast<milliseconds>(end - Clock::now()), milliseconds{1});
@@ -72,7 +75,16 @@ class NcclPair {
             sum();
             leave();
         }
-        return std::move(out_);
+        return out_;
+    }
+    Clock::time_point overdue() const { return end_ + kOverdue; }
+    // What is known of a test that is overdue; any thread.
+    NcclPairEnd stuck() {
+        const std::lock_guard lock{mutex_};
+        NcclPairEnd out;
+        out.error = "not over in time, in: " + stage_ + verdict_words();
+        out.fact.blames = blamed();
+        return out;
     }
 
   private:
@@ -81,7 +93,13 @@ class NcclPair {
         out_.fact.blames = blames;
         return false;
     }
-    void stage(const std::string& name) { tell_({{"stage", name}}); }
+    void stage(const std::string& name) {
+        {
+            const std::lock_guard lock{mutex_};
+            stage_ = name;
+        }
+        tell_({{"stage", name}});
+    }
     std::string other() const { return task_.partner.empty() ? "the other node" : task_.partner; }
 
     void load() {
@@ -95,6 +113,7 @@ class NcclPair {
         }
         if (!library) {
             mine_.error = printable(library.error().message).substr(0, limits::kTextBytes - 16);
+            out_.fact.unloadable = true;
             return;
         }
         mine_.version = library->version_text();
@@ -106,6 +125,7 @@ class NcclPair {
         } else {
             tell_({{"gpus", mine_.gpus}, {"nccl", mine_.version}});
         }
+        out_.fact.unloadable = !mine_.error.empty();
     }
 
     bool meet() {
@@ -160,7 +180,6 @@ class NcclPair {
             }
         }
         if (!mine_.error.empty()) {
-            out_.fact.unloadable = true;
             return failed(mine_.error, NcclBlame::self);
         }
         if (theirs && !theirs->error.empty()) {
@@ -247,29 +266,41 @@ class NcclPair {
         }
     }
 
-    void take(const std::vector<GpuRankResult>& results) {
-        const GpuRankResult* bad = nullptr;
-        for (const GpuRankResult& one : results) {
-            if (!one.error.empty() && (bad == nullptr || (bad->of_another && !one.of_another))) {
-                bad = &one;
-            }
+    // Whose the culprits of NCCL's watch are; with mutex_.
+    NcclBlame blamed() const {
+        if (!verdict_ || verdict_->culprits.empty()) {
+            return NcclBlame::unknown;
         }
+        const auto here = std::count_if(
+            verdict_->culprits.begin(), verdict_->culprits.end(),
+            [this](auto rank) { return rank >= first_ && rank < first_ + mine_.gpus; });
+        return here == 0 ? NcclBlame::partner
+               : here == static_cast<std::ptrdiff_t>(verdict_->culprits.size())
+                   ? NcclBlame::self
+                   : NcclBlame::unknown;
+    }
+    std::string verdict_words() const {
+        return verdict_ && !verdict_->culprits.empty() ? "; " + name_of(verdict_->culprits.front())
+                                                       : "";
+    }
+
+    // A GPU's own error says more than what the others saw of it.
+    static int weight(const GpuRankResult& one) {
+        return one.error.empty() ? 0 : one.own ? 3 : one.of_another ? 1 : 2;
+    }
+
+    void take(const std::vector<GpuRankResult>& results) {
+        const auto bad =
+            std::max_element(results.begin(), results.end(),
+                             [](const auto& a, const auto& b) { return weight(a) < weight(b); });
         NcclTestFact& fact = out_.fact;
-        if (bad != nullptr) {
+        if (weight(*bad) > 0) {
             const std::lock_guard lock{mutex_};
-            std::string error = bad->error;
-            NcclBlame blames = NcclBlame::unknown;
-            if (verdict_ && !verdict_->culprits.empty()) {
-                std::size_t here = 0;
-                for (const std::int32_t rank : verdict_->culprits) {
-                    here += rank >= first_ && rank < first_ + mine_.gpus ? 1 : 0;
-                }
-                blames = here == 0                           ? NcclBlame::partner
-                         : here == verdict_->culprits.size() ? NcclBlame::self
-                                                             : NcclBlame::unknown;
-                error += "; " + name_of(verdict_->culprits.front());
+            if (bad->own) {
+                failed(bad->error, NcclBlame::self);
+            } else {
+                failed(bad->error + verdict_words(), blamed());
             }
-            failed(std::move(error), blames);
             return;
         }
         fact.ranks = size_;
@@ -300,15 +331,23 @@ class NcclPair {
     PeerKeyStore* peer_ = nullptr;  // the same, of two nodes
     std::int32_t first_ = 0;        // rank of this node's first GPU
     std::int32_t size_ = 0;
-    std::mutex mutex_;  // guards verdict_
+    std::mutex mutex_;  // guards what follows
     std::optional<NcclVerdict> verdict_;
+    std::string stage_;
 };
 
 }  // namespace
 
 NcclPairEnd run_nccl_pair(const PairTask& task, std::chrono::milliseconds patience,
-                          const TellNccl& tell) {
-    return NcclPair{task, patience, tell}.run();
+                          const TellNccl& tell, const NcclOverdue& overdue) {
+    // Never freed: communicators that are left to the end of the process watch with its keys, and
+    // so does the thread below.
+    auto* const pair = new NcclPair{task, patience, tell};
+    std::thread{[pair, overdue] {
+        std::this_thread::sleep_until(pair->overdue());
+        overdue(pair->stuck());
+    }}.detach();
+    return pair->run();
 }
 
 }  // namespace lockstep

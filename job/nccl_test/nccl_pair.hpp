@@ -20,9 +20,15 @@ struct NcclPairEnd {
 // Something that happened before the end: members of a line of nccl_test.hpp.
 using TellNccl = std::function<void(Json line)>;
 
-// Blocks, about as long as `patience` at most; once in a process. `tell`: any thread. Communicators
-// are left to the end of the process, which may not wait for them.
+// The test is not over some seconds after its patience: a call into NCCL or the driver does not
+// come back. What is known by then.
+using NcclOverdue = std::function<void(const NcclPairEnd& end)>;
+
+// Blocks; once in a process. Waits for the other node no longer than `patience`; `overdue` is
+// called by a thread of its own 6 s after that, whether or not the test is over. `tell`: any
+// thread. Both, and `task`, must outlive the process: what it has made is left to its end, which
+// may not wait for it.
 NcclPairEnd run_nccl_pair(const PairTask& task, std::chrono::milliseconds patience,
-                          const TellNccl& tell);
+                          const TellNccl& tell, const NcclOverdue& overdue);
 
 }  // namespace lockstep

@@ -34,6 +34,8 @@ BOUND = 1.0  # MiB an hour
 BLOCKS = 12  # at least, of the time after the warm-up
 BLOCK_MOST = 300  # seconds
 DESCRIPTORS_MOST = 16  # more than at first
+KEPT, MISSED, UNCLEAR = 0, 1, 2  # also the exit status
+WORDS = {KEPT: "kept", MISSED: "missed", UNCLEAR: "not to be told in this time"}
 STEADY = 60 * 60 * 24 * 30
 
 
@@ -99,7 +101,7 @@ class Watched:
         def guard():
             try:
                 work()
-            except (AssertionError, OSError, http.client.HTTPException) as error:
+            except Exception as error:  # whatever it is: hours are not thrown away for one answer
                 self.failed.append(f"after {time.monotonic() - self.begun:.0f} s, {work.__name__}: {error!r}"[:600])
         return guard
 
@@ -116,23 +118,26 @@ class Watched:
         self.remove(waiting)
 
     def report(self, warm_up):
-        """Prints its rows; whether all is well."""
+        """Prints its rows; the exit status that it asks for."""
         late = [point for point in self.memory if point[0] >= warm_up]
+        if not late:
+            print(f"{self.name}: nothing was measured after the warm-up; failed {len(self.failed)}: {self.failed[:3]}")
+            return MISSED
         length = min(BLOCK_MOST, max(1.0, (late[-1][0] - warm_up) / BLOCKS))
         grows, error = slope(blocks(late, length))
         descriptors = [statistics.median(value for _, value in part)
                        for part in (self.descriptors[:len(self.descriptors) // 4 + 1], self.descriptors[-20:])]
-        verdict = "kept" if grows <= BOUND else "missed" if grows - 2 * error > BOUND else "not to be told in this time"
+        verdict = (KEPT if grows + 2 * error <= BOUND else MISSED if grows - 2 * error > BOUND else UNCLEAR)
         print(f"{self.name}: resident {late[0][1]:.1f} MiB after the warm-up of {warm_up / 60:.0f} min, {late[-1][1]:.1f} at "
               f"the end, most {max(value for _, value in self.memory):.1f}; {grows:+.2f} ± {error:.2f} MiB/h over "
-              f"{(late[-1][0] - warm_up) / 3600:.2f} h (bound {BOUND:g}: {verdict})")
+              f"{(late[-1][0] - warm_up) / 3600:.2f} h (bound {BOUND:g}: {WORDS[verdict]})")
         print(f"  descriptors {descriptors[0]:.0f} at first, {descriptors[1]:.0f} at the end; an answer takes p50 "
               f"{watching.percentile(self.times, 0.5):.1f}, p99 {watching.percentile(self.times, 0.99):.1f} ms of "
               f"{len(self.times)}; failed {len(self.failed)}")
         for text in self.failed[:10]:
             print("  " + text)
         few = descriptors[1] <= descriptors[0] + DESCRIPTORS_MOST
-        return verdict != "missed" and few and not self.failed
+        return verdict if few and not self.failed else MISSED
 
 
 class Ranks(Watched):
@@ -191,9 +196,9 @@ class Churn(Watched):
             self.come_and_go(self.holds)
 
     def report(self, warm_up):
-        good = super().report(warm_up)
+        status = super().report(warm_up)
         print("  jobs that came and went: " + ", ".join(f"{count} {how}" for how, count in self.ended.items()))
-        return good and all(self.ended.values())
+        return status if all(self.ended.values()) else MISSED
 
 
 @contextlib.contextmanager
@@ -259,12 +264,14 @@ def run(options, ranks, churn, works, agents):
         work.over.set()
     for work in works:
         work.stop()
-    taken = ranks.daemon.text("/metrics")
-    samples = sum(float(line.split()[1]) for line in taken.splitlines() if line.startswith("lockstep_ingest_samples_total"))
+    taken = []
+    ranks.guarded(lambda: taken.append(ranks.daemon.text("/metrics")))()
+    samples = sum(float(line.split()[1]) for line in "".join(taken).splitlines()
+                  if line.startswith("lockstep_ingest_samples_total"))
     wall = time.monotonic() - ranks.begun
     print(f"cores {os.cpu_count()}, load {os.getloadavg()[0]:.1f}, {wall / 3600:.2f} h; {samples:,.0f} samples taken, "
           f"{samples / wall:,.0f} a second of {options.nodes * options.ranks:,} ranks; /metrics p50 "
           f"{watching.percentile(ranks.scraped, 0.5):.0f}, p99 {watching.percentile(ranks.scraped, 0.99):.0f} ms of {len(ranks.scraped)}")
     warm_up = min(options.warm_up * 60, wall / 2)
-    good = [one.report(warm_up) for one in (ranks, churn)]
-    return 0 if all(good) and not gone and samples else 1
+    statuses = [one.report(warm_up) for one in (ranks, churn)]
+    return MISSED if gone or not samples or MISSED in statuses else max(statuses)

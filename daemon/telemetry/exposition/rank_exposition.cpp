@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <span>
 #include <utility>
 
@@ -16,6 +17,9 @@ constexpr std::size_t kRankSampleBytes = 56;  // bytes of a sample beside its la
 static_assert(limits::kFullTierRanks * (kRankCoreSeries + kRankFullSeries + kNcclBandwidths) <=
                   limits::kSeriesPerJob,
               "the further series of a job that is small enough fit, with all bandwidths");
+// What an agent has seen of a rank comes every limits::kInspectorRow; older than so many seconds it
+// is not what the rank does now.
+constexpr double kSeenPatience = 3 * std::chrono::duration<double>{limits::kInspectorRow}.count();
 constexpr std::size_t kPlaceLabels = 90;  // of lockstep_rank_info beside job_id
 
 template <class Number>
@@ -119,8 +123,9 @@ void RankExposition::write_nccl_bandwidth(MetricText& text) const {
             }
             std::size_t begin = 0;
             for (std::size_t i = 0; i < job.ranks.size(); ++i) {
-                const auto value = job.series->rank(job.ranks[i]).latest(*id);
-                if (value) {
+                const RankSeries& rank = job.series->rank(job.ranks[i]);
+                const auto value = rank.latest(*id);
+                if (value && view_.now - rank.last_seen() <= kSeenPatience) {
                     labels.assign(job.labels, begin, job.ends[i] - begin);
                     add_label(labels, "collective", nccl_operation_at(place));
                     add_label(labels, "nodes", nccl_nodes_at(place));

@@ -26,8 +26,8 @@ Result<Shard> parse_shard(std::string_view text) {
 }
 
 std::size_t shards_of(std::size_t ranks, std::size_t gpus, std::size_t max_series_per_job) {
-    const std::size_t rank =
-        kRankCoreSeries + (ranks <= limits::kFullTierRanks ? kRankFullSeries : 0);
+    const std::size_t further = kRankFullSeries + (gpus > 0 ? kNcclBandwidths : 0);
+    const std::size_t rank = kRankCoreSeries + (ranks <= limits::kFullTierRanks ? further : 0);
     const std::size_t gpu = 1 + (gpus <= limits::kGpusShownInFull ? kGpuMetrics : kSlimGpuMetrics);
     const std::size_t all = std::min(ranks * rank, max_series_per_job) + gpus * gpu;
     return std::clamp<std::size_t>((all + limits::kSeriesPerShard - 1) / limits::kSeriesPerShard, 1,

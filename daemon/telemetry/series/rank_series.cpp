@@ -20,6 +20,16 @@ double higher(double a, double b) {
     }
     return is_absent(b) ? a : std::max(a, b);
 }
+// Whether its agent has seen some of it, beyond the core metrics.
+bool has_further(const std::vector<double>& values, const std::vector<bool>& seen) {
+    for (std::size_t i = kCoreMetrics; i < std::min(values.size(), seen.size()); ++i) {
+        if (seen[i] && !is_absent(values[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // Whether the rank itself has said nothing of it: its agent has seen it.
 bool is_only_seen(std::int64_t given_step, const std::vector<double>& values,
                   const std::vector<bool>& further) {
@@ -117,6 +127,13 @@ std::optional<double> RankSeries::latest(std::size_t metric) const {
     return found == nullptr ? std::nullopt : std::optional{found->latest};
 }
 
+void RankSeries::forget_latest(std::size_t metric) {
+    if (column(metric) != nullptr) {
+        columns_[metric].latest = kAbsent;
+        --metrics_;
+    }
+}
+
 std::optional<double> RankSeries::total(CoreMetric metric) const {
     const std::size_t i = index(metric);
     return is_absent(core_latest_[i]) ? std::nullopt : std::optional{core_total_[i]};
@@ -131,6 +148,9 @@ bool RankSeries::add(std::int64_t step, double time, double received,
                      const std::vector<double>& values, std::size_t capacity,
                      const std::vector<bool>& seen) {
     const bool said = !is_only_seen(step, values, seen);
+    if (step < 0 && has_further(values, seen)) {
+        last_seen_ = received;
+    }
     const bool replaces = step >= 0 && cut_pending_;
     if (replaces) {
         cut(step);

@@ -79,6 +79,11 @@ class RankSeries {
     std::int64_t last_step() const { return last_step_; }  // -1 = none yet
     double last_time() const { return last_time_; }        // the rank's clock; 0 = none yet
     double last_received() const { return last_received_; }
+    // When the newest row came in that its agent has seen and not itself said, of metrics that are
+    // not core; 0 = none yet.
+    double last_seen() const { return last_seen_; }
+    // As if it had never had a value; what was kept of it stays.
+    void forget_latest(std::size_t metric);
     std::optional<double> latest(std::size_t metric) const;
     std::optional<double> latest(CoreMetric metric) const {
         const double value = core_latest_[index(metric)];
@@ -121,6 +126,7 @@ class RankSeries {
     std::int64_t last_step_ = -1;
     double last_time_ = 0;
     double last_received_ = 0;
+    double last_seen_ = 0;
     bool cut_pending_ = false;
     // Here and not in the columns: NewestReports takes them after every report.
     std::array<double, kCoreMetrics> core_latest_ = all_absent();

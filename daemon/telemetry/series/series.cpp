@@ -89,16 +89,17 @@ std::optional<std::size_t> JobSeries::add_metric(std::string_view name) {
     if (const auto known = metric(name)) {
         return known;
     }
-    if (metrics_.size() >= limits::kMetricsPerJob) {
+    const auto bandwidth = nccl_bandwidth_named(name);
+    const auto own = metrics_.size() - static_cast<std::size_t>(std::count(
+                                           seen_by_agent_.begin(), seen_by_agent_.end(), true));
+    if (!bandwidth && own >= limits::kMetricsPerJob) {
         return std::nullopt;
     }
     metrics_.emplace_back(name);
     seen_by_agent_.resize(metrics_.size());
-    for (std::size_t place = 0; place < kNcclBandwidths; ++place) {
-        if (name.starts_with(kNcclBandwidthPrefix) && name == nccl_bandwidth_metric(place)) {
-            seen_by_agent_.back() = true;
-            nccl_bandwidths_.at(place) = metrics_.size() - 1;
-        }
+    if (bandwidth) {
+        seen_by_agent_.back() = true;
+        nccl_bandwidths_.at(*bandwidth) = metrics_.size() - 1;
     }
     return metrics_.size() - 1;
 }
@@ -129,6 +130,11 @@ bool JobSeries::begin_row(Rank& rank, Start start) {
         rank.start = start;
         rank.checkpoint_seconds = 0;
         rank.series.restart();
+        for (const auto& id : nccl_bandwidths_) {  // the next one may have other operations
+            if (id) {
+                rank.series.forget_latest(*id);
+            }
+        }
     }
     return true;
 }

@@ -123,14 +123,24 @@ std::optional<Quantity> quantity_of(std::string_view name) {
     return std::nullopt;
 }
 
+}  // namespace
+
+bool tells_more(const InspectorValue& one, const InspectorValue& other) {
+    return one.bytes > other.bytes ||
+           (one.bytes == other.bytes && one.bytes_per_second < other.bytes_per_second);
+}
+
+namespace {
+
 void take_bandwidth(std::optional<InspectorValue>& slot, const Attributes& what, double value) {
     if (!slot) {
         slot.emplace();
     }
     ++slot->values;
-    const bool first = slot->values == 1;
-    if (first || what.bytes > slot->bytes ||
-        (what.bytes == slot->bytes && value < slot->bytes_per_second)) {
+    InspectorValue other;
+    other.bytes = what.bytes;
+    other.bytes_per_second = value;
+    if (slot->values == 1 || tells_more(other, *slot)) {
         slot->bytes_per_second = value;
         slot->bytes = what.bytes;
         slot->ranks = what.ranks;

@@ -27,6 +27,9 @@ struct InspectorValue {
     std::uint64_t values = 0;     // that were posted of it, of any size
 };
 
+// Which of two of the same kind says more of the links, by the rule above: `one`.
+bool tells_more(const InspectorValue& one, const InspectorValue& other);
+
 struct InspectorPost {
     std::array<std::optional<InspectorValue>, kNcclBandwidths> by_place;
     std::uint64_t skipped = 0;  // values that mean nothing: no bandwidth, an unknown operation

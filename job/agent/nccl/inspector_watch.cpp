@@ -28,6 +28,10 @@ std::string value_of(const std::map<std::string, std::string>& environment,
 
 // "": it can be used.
 std::string why_not(const std::string& path) {
+    std::error_code ec;
+    if (!std::filesystem::is_regular_file(path, ec)) {
+        return path + ": " + (ec ? ec.message() : "no regular file");
+    }
     const auto bytes = read_file(path, limits::kInspectorPluginBytes);
     if (!bytes) {
         return bytes.error().message;
@@ -78,8 +82,7 @@ std::string find_inspector(const JobSpec& spec, const std::map<std::string, std:
     }
     for (const std::string& folder : places) {
         std::string path = folder + "/" + kInspectorFile;
-        std::error_code ec;
-        if (std::filesystem::is_regular_file(path, ec) && why_not(path).empty()) {
+        if (why_not(path).empty()) {
             return path;
         }
     }
@@ -101,6 +104,16 @@ void InspectorWatch::expect(const std::string& plugin, std::int32_t first_rank,
         handlers.who = [this](std::string_view token) { return who(token); };
         handlers.take = [this](std::int32_t rank, const std::string& body) {
             return take(rank, body);
+        };
+        handlers.left_out = [this](std::int32_t rank, int status) {
+            if (!std::exchange(left_out_told_, true)) {
+                handlers_.warn("what NCCL's Inspector has measured of rank " +
+                               std::to_string(first_rank_ + rank) + " is left out: " +
+                               (status == 413
+                                    ? "a post of it has more than " +
+                                          std::to_string(limits::kOtlpBodyBytes >> 10U) + " KiB"
+                                    : "too much comes at a time"));
+            }
         };
         auto receiver = OtlpReceiver::listen(tasks_, std::move(handlers));
         if (receiver) {
@@ -144,8 +157,10 @@ bool InspectorWatch::take(std::int32_t local_rank, const std::string& body) {
     Rank& rank = ranks_[static_cast<std::size_t>(local_rank)];
     const auto now = clock_();
     for (std::size_t place = 0; place < kNcclBandwidths; ++place) {
-        if (post->by_place[place]) {
-            rank.newest[place] = post->by_place[place];
+        const auto& value = post->by_place[place];
+        // Of all posts since the row before as of one: the largest operations'.
+        if (value && (!rank.waiting[place] || tells_more(*value, *rank.newest[place]))) {
+            rank.newest[place] = value;
             rank.at[place] = now;
             rank.waiting[place] = true;
         }

@@ -75,6 +75,7 @@ class InspectorWatch {
     std::int32_t first_rank_ = 0;
     std::vector<Rank> ranks_;  // by local rank
     bool tried_ = false;       // to listen
+    bool left_out_told_ = false;
     std::unique_ptr<OtlpReceiver> receiver_;
 };
 

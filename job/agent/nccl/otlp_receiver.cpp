@@ -73,6 +73,13 @@ struct OtlpReceiver::Server {
     static Task<int> take(std::shared_ptr<Server> self, Caller caller, std::size_t& reserved);
     // 200: go on with the body, which is `who`'s.
     int judge_head(const RequestParser& parser, std::int32_t& who) const;
+    // The sender's place; -1: nobody's token.
+    std::int32_t whose(const RequestParser& parser) const;
+    void tell(std::int32_t who, int status) const {
+        if (who >= 0 && (status == 413 || status == 503)) {
+            handlers.left_out(who, status);
+        }
+    }
     void close_all();
 };
 
@@ -127,7 +134,10 @@ Task<void> OtlpReceiver::Server::accept(std::shared_ptr<Server> self) {
             continue;
         }
         if (self->open.size() >= self->caps.connections) {
-            ++self->totals.refused;
+            if (++self->totals.refused <= kOtlpWarnings) {
+                log::warn("what ranks send as OTLP is refused: too many connections",
+                          {{"connections", self->open.size()}});
+            }
             continue;
         }
         self->open.insert(caller);
@@ -193,6 +203,7 @@ Task<int> OtlpReceiver::Server::take(std::shared_ptr<Server> self, Caller caller
         if (step == Step::head) {
             const int status = self->judge_head(parser, who);
             if (status != 200) {
+                self->tell(who, status);
                 co_return status;
             }
             reserved = parser.length();
@@ -200,6 +211,7 @@ Task<int> OtlpReceiver::Server::take(std::shared_ptr<Server> self, Caller caller
             step = parser.feed("");
         }
         if (step == Step::too_large) {
+            self->tell(self->whose(parser), 413);
             co_return 413;
         }
         if (step == Step::bad) {
@@ -211,17 +223,20 @@ Task<int> OtlpReceiver::Server::take(std::shared_ptr<Server> self, Caller caller
     }
 }
 
-int OtlpReceiver::Server::judge_head(const RequestParser& parser, std::int32_t& who) const {
+std::int32_t OtlpReceiver::Server::whose(const RequestParser& parser) const {
     constexpr std::string_view kScheme = "Bearer ";
     const std::string authorization = parser.header("Authorization");
     if (!std::string_view{authorization}.starts_with(kScheme)) {
+        return -1;
+    }
+    return handlers.who(std::string_view{authorization}.substr(kScheme.size())).value_or(-1);
+}
+
+int OtlpReceiver::Server::judge_head(const RequestParser& parser, std::int32_t& who) const {
+    who = whose(parser);
+    if (who < 0) {
         return 401;
     }
-    const auto known = handlers.who(std::string_view{authorization}.substr(kScheme.size()));
-    if (!known) {
-        return 401;
-    }
-    who = *known;
     if (parser.target() != kPath) {
         return 404;
     }
@@ -238,7 +253,7 @@ int OtlpReceiver::Server::judge_head(const RequestParser& parser, std::int32_t& 
 void OtlpReceiver::Server::close_all() {
     closed = true;
     handlers = {[](std::string_view) { return std::nullopt; },
-                [](std::int32_t, const std::string&) { return false; }};
+                [](std::int32_t, const std::string&) { return false; }, [](std::int32_t, int) {}};
     ErrorCode ignored;
     acceptor.close(ignored);
     pause.cancel();

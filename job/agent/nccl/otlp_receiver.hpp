@@ -39,6 +39,8 @@ class OtlpReceiver {
         std::function<std::optional<std::int32_t>(std::string_view token)> who;
         // A body of theirs. False: it is not understood.
         std::function<bool(std::int32_t who, const std::string& body)> take;
+        // A body of theirs is refused for its size, or because too many are on their way.
+        std::function<void(std::int32_t who, int status)> left_out = [](std::int32_t, int) {};
     };
     struct Totals {
         std::size_t connections = 0;  // open

@@ -341,10 +341,11 @@ std::int64_t Node::known_clock_offset() const {
 
 void Node::follow_ranks() {
     // Without GPUs there is no NCCL to look for in all processes; but who says where it listens
-    // means it.
-    const bool may_have_nccl =
-        spec_->resources.gpus_per_node > 0 || spec_->environment.contains("NCCL_RAS_ADDR");
-    if (here_ && !machine_.finished() && may_have_nccl) {
+    // means it. Before there is a generation there may be no specification either.
+    constexpr const char* kRasAddress = "NCCL_RAS_ADDR";
+    if (here_ && !machine_.finished() &&
+        (spec_->resources.gpus_per_node > 0 || spec_->environment.contains(kRasAddress) ||
+         config_.inherited.contains(kRasAddress))) {
         nccl_.follow(here_->world,
                      machine_.ranks_run() ? machine_.started() : std::vector<wire::StartedRank>{});
     }

@@ -23,9 +23,6 @@ std::string nccl_test_end(const ProcessResult& result, const std::string& stage)
     if (result.timed_out) {
         return "not over within " + seconds + in;
     }
-    if (result.overflowed) {
-        return "it says too much" + in;
-    }
     const std::string tail = printable(trim(result.err));
     return (result.signal ? "signal " + std::to_string(*result.signal)
                           : "exit code " + std::to_string(result.exit_status.value_or(-1))) +
@@ -60,7 +57,8 @@ ProcessCommand nccl_test_command(const std::string& program,
         // Its output is kept here, and nobody is to find ranks of the job where there are none.
         const bool own = name.starts_with("LOCKSTEP_") || name.starts_with("SLURM_") ||
                          name.starts_with("NCCL_DEBUG") || name.starts_with("NCCL_RAS_") ||
-                         name == "NCCL_RUN_RAS_DIAGNOSTICS";
+                         name == "NCCL_RUN_RAS_DIAGNOSTICS" ||
+                         name == "NCCL_COMM_ID";  // one address for every pair
         if (!own) {
             out.environment.push_back(name + "=" + value);
         }
@@ -93,14 +91,16 @@ PairOutcome nccl_test_outcome(const Result<ProcessResult>& result) {
     }
     out.nccl = std::move(answer->fact);
     take_diagnostics(result->err, out.nccl);
-    const bool ended = !result->timed_out && !result->overflowed && !result->signal;
+    const bool ended = !result->timed_out && !result->signal;
     if (!answer->error.empty()) {
         out.problem = answer->error;
     } else if (out.nccl.wrong > 0) {
         out.problem = std::to_string(out.nccl.wrong) + " wrong values in its sums";
     } else if (!answer->done || !ended || result->exit_status != 0) {
         out.problem = nccl_test_end(*result, answer->stage);
-        out.nccl.blames = NcclBlame::self;
+        // One that had to be killed may have waited for the other; not if even that does not help.
+        out.nccl.blames =
+            result->timed_out && !result->abandoned ? NcclBlame::unknown : NcclBlame::self;
     } else {
         // What a terabyte takes on the bus.
         out.ms = out.nccl.bus_mbs > 0 ? kMsPerMbs / out.nccl.bus_mbs : 0;

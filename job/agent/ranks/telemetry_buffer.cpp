@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/model/nccl_bandwidth.hpp"
 
 #include <utility>
 
@@ -17,7 +18,7 @@ bool TelemetryBuffer::add(std::int32_t rank, const RankReport& report) {
     }
     open_.add_row(static_cast<std::uint32_t>(rank), report.step, report.time);
     for (const auto& [name, value] : report.metrics) {
-        if (names_.count(name) == 0) {
+        if (names_.count(name) == 0 && !nccl_bandwidth_named(name)) {  // these have their own room
             if (names_.size() >= limits::kMetricsPerJob) {
                 if (refused_values_++ == 0) {
                     log::warn("metric left out, the job has too many names",

@@ -3,6 +3,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/preflight/json_lines.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -151,25 +152,13 @@ Result<GpuTestAnswer> parse_gpu_test_answer(std::string_view lines) {
     if (lines.size() > kGpuTestBytes) {
         return fail(Errc::invalid, "it says too much");
     }
-    while (true) {
-        const auto end = lines.find('\n');
-        if (end == std::string_view::npos) {
-            return out;
+    LOCKSTEP_TRY(each_json_line(lines, [&out](const Json& line, std::vector<FieldError>& errors) {
+        read_line(line, out, errors);
+        if (errors.empty() && out.tested.size() > static_cast<std::size_t>(std::max(out.gpus, 0))) {
+            errors.push_back({"", "more GPUs than it began with"});
         }
-        const auto line = parse_json(lines.substr(0, end));
-        lines.remove_prefix(end + 1);
-        if (!line) {
-            return fail(Errc::invalid, "no JSON: " + line.error().message);
-        }
-        std::vector<FieldError> errors;
-        read_line(*line, out, errors);
-        if (!errors.empty()) {
-            return fail(field_errors(std::move(errors)));
-        }
-        if (out.tested.size() > static_cast<std::size_t>(std::max(out.gpus, 0))) {
-            return fail(Errc::invalid, "more GPUs than it began with");
-        }
-    }
+    }));
+    return out;
 }
 
 }  // namespace lockstep

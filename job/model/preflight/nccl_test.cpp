@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/preflight/json_lines.hpp"
 
 #include <array>
 #include <cmath>
@@ -15,6 +16,14 @@ constexpr std::int32_t kMostRanks = 2 * limits::kGpusPerNode;
 constexpr std::int64_t kMostMbs = 1'000'000'000;  // far above what any link does
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 40U;
 constexpr std::int64_t kMostNs = 3'600'000'000'000;  // an hour
+
+}  // namespace
+
+std::string_view to_string(NcclBlame blame) {
+    return kBlames.at(static_cast<std::size_t>(blame));
+}
+
+namespace {
 
 void read_blame(ObjectReader& in, NcclBlame& out) {
     auto word = static_cast<std::size_t>(out);
@@ -93,7 +102,7 @@ Json to_json(const NcclTestFact& fact) {
     out["latency_ns"] = fact.latency_ns;
     out["wrong"] = fact.wrong;
     out["unloadable"] = fact.unloadable;
-    out["blames"] = kBlames.at(static_cast<std::size_t>(fact.blames));
+    out["blames"] = to_string(fact.blames);
     out["warnings"] = fact.warnings;
     return out;
 }
@@ -129,22 +138,10 @@ Result<NcclTestAnswer> parse_nccl_test_answer(std::string_view lines) {
     if (lines.size() > limits::kNcclTestBytes) {
         return fail(Errc::invalid, "it says too much");
     }
-    while (true) {
-        const auto end = lines.find('\n');
-        if (end == std::string_view::npos) {
-            return out;
-        }
-        const auto line = parse_json(lines.substr(0, end));
-        lines.remove_prefix(end + 1);
-        if (!line) {
-            return fail(Errc::invalid, "no JSON: " + line.error().message);
-        }
-        std::vector<FieldError> errors;
-        read_nccl_line(*line, out, errors);
-        if (!errors.empty()) {
-            return fail(field_errors(std::move(errors)));
-        }
-    }
+    LOCKSTEP_TRY(each_json_line(lines, [&out](const Json& line, std::vector<FieldError>& errors) {
+        read_nccl_line(line, out, errors);
+    }));
+    return out;
 }
 
 }  // namespace lockstep

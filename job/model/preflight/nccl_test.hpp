@@ -16,6 +16,7 @@ namespace lockstep {
 
 // Whose doing a failure is, by the word of one of the two.
 enum class NcclBlame : std::uint8_t { unknown, self, partner };
+std::string_view to_string(NcclBlame blame);
 
 // What one node says of one round. -1: not measured.
 struct NcclTestFact {

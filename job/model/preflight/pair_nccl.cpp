@@ -99,9 +99,12 @@ class NcclJudge {
     }
 
     std::vector<PreflightFinding> judge() {
+        std::size_t tried = 0;
         std::size_t unloadable = 0;
         for (const auto& [slot, turns] : turns_) {
-            unloadable += no_library(turns) != nullptr ? 1 : 0;
+            const bool absent = turns[0].outcome.absent || turns[1].outcome.absent;
+            tried += absent ? 0 : 1;
+            unloadable += !absent && no_library(turns) != nullptr ? 1 : 0;
         }
         for (const auto& [slot, turns] : turns_) {
             const PairOutcome* without = no_library(turns);
@@ -109,10 +112,10 @@ class NcclJudge {
                 add(slot, "lockstep-nccl-test is not installed: NCCL was not tested",
                     "the program that preflight.nccl_test runs", false);
             } else if (without != nullptr) {
-                // On most nodes: it is the job's own library that training will use.
-                const bool fails = unloadable * 2 <= names_.size();
+                // On fewer than half it may be a library that only training will find.
+                const bool fails = unloadable * 2 <= tried;
                 add(slot, "NCCL was not tested: " + without->problem,
-                    fails ? "libraries that load, as on most nodes"
+                    fails ? "libraries that load, as on half of the nodes and more"
                           : "NCCL and the driver where the agent's LD_LIBRARY_PATH leads",
                     fails);
             } else if (judge_failures(slot, turns)) {

@@ -1,6 +1,7 @@
 #include "job/model/wire/batch.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/model/nccl_bandwidth.hpp"
 #include "job/model/wire/flat_bytes.hpp"
 
 #include <algorithm>
@@ -97,7 +98,7 @@ Result<Batch> decode_batch(std::string_view bytes) {
         !in.get(batch.node_rank) || !in.get(rows)) {
         return fail(Errc::invalid, "batch: truncated header");
     }
-    if (rows > limits::kBatchRows || columns > limits::kMetricsPerJob) {
+    if (rows > limits::kBatchRows || columns > limits::kMetricsPerJob + kNcclBandwidths) {
         return fail(Errc::invalid, "batch: too many rows or columns");
     }
     if (!in.get_all(batch.ranks, rows) || !in.get_all(batch.steps, rows) ||

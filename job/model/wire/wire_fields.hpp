@@ -227,7 +227,7 @@ void fields(V& visit, M& m) {
     visit("ms", m.ms);
     visit("problem", m.problem);
     visit("absent", m.absent);
-    visit("nccl", m.nccl);
+    visit.optional("nccl", m.nccl);
 }
 template <class V, class M>
     requires std::is_same_v<std::remove_const_t<M>, PairTest>

@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <filesystem>
@@ -56,6 +57,7 @@ TEST(InspectorWatch, ARankHasARowEachTenSecondsAtTheMostAndLosesNothing) {
         return answer;
     };
     EXPECT_THAT(ask(second, whole), StartsWith("HTTP/1.1 200 "));
+    // The first row is at once; what comes then waits for the next.
     ASSERT_EQ(rows.size(), 1U);
     EXPECT_EQ(rows[0].first, 5);
     EXPECT_EQ(rows[0].second.step, -1);
@@ -77,6 +79,53 @@ TEST(InspectorWatch, ARankHasARowEachTenSecondsAtTheMostAndLosesNothing) {
     watch->expect("/lib/plugin.so", 0, 2);
     EXPECT_EQ(watch->place_of(1).token, second.token) << "a warm standby was told it already";
     EXPECT_EQ(watch->words_of(1), "") << "of the generation before";
+    watch.reset();
+    io.run();
+}
+
+// A post that has only the small operations of a kind does not hide the large ones of another.
+TEST(InspectorWatch, ARowHasTheLargestOperationsOfAllPostsSinceTheOneBefore) {
+    net::io_context io{1};
+    TaskGroup tasks{io};
+    std::chrono::steady_clock::time_point now{100s};
+    std::vector<RankReport> rows;
+    InspectorWatch::Handlers handlers;
+    handlers.seen = [&](std::int32_t, const RankReport& row) { rows.push_back(row); };
+    std::vector<std::string> warnings;
+    handlers.warn = [&](std::string message) { warnings.push_back(std::move(message)); };
+    auto watch = std::make_unique<InspectorWatch>(tasks, handlers, [&] { return now; });
+    watch->expect("/lib/plugin.so", 0, 1);
+    const auto ask = [&](const std::string& body) {
+        std::string answer;
+        std::thread client{[&] { answer = post(watch->place_of(0), body); }};
+        while (answer.empty()) {
+            io.run_for(1ms);
+        }
+        client.join();
+        return answer;
+    };
+    const auto one = [](const std::string& size, const std::string& gbs) {
+        return R"({"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"nccl_bus_bandwidth_gbs",
+            "gauge":{"dataPoints":[{"asDouble":)" +
+               gbs + R"(,"attributes":[{"key":"collective","value":{"stringValue":"AllReduce"}},
+            {"key":"n_nodes","value":{"stringValue":"1"}},
+            {"key":"message_size","value":{"stringValue":")" +
+               size + R"("}}]}]}}]}]}]})";
+    };
+    ask(one("16-17KB", "0.5"));
+    ASSERT_EQ(rows.size(), 1U);
+    now += 2s;
+    ask(one("64-65MB", "40"));
+    now += 2s;
+    ask(one("64-65MB", "30"));
+    now += 6s;
+    ask(one("16-17KB", "0.1"));
+    ASSERT_EQ(rows.size(), 2U);
+    ASSERT_EQ(rows[1].metrics.size(), 1U);
+    EXPECT_DOUBLE_EQ(rows[1].metrics[0].second, 30e9) << "of the largest the slowest";
+    EXPECT_THAT(ask(std::string(300U << 10U, ' ')), StartsWith("HTTP/1.1 413 "));
+    ask(std::string(300U << 10U, ' '));
+    EXPECT_THAT(warnings, testing::ElementsAre(HasSubstr("more than 256 KiB")));
     watch.reset();
     io.run();
 }
@@ -128,6 +177,11 @@ TEST_F(FindInspector, WhereItIsNamedThenBesideLockstepThenWhereTheLinkerLooks) {
     spec_.environment[std::string{kNcclInspector}] = "/no/such/file.so";
     EXPECT_EQ(find(), "");
     EXPECT_THAT(problem_, HasSubstr("/no/such/file.so"));
+    const auto fifo = folder_.path() / "fifo";
+    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+    spec_.environment[std::string{kNcclInspector}] = fifo.string();
+    EXPECT_EQ(find(), "") << "and it does not wait for whoever may write there";
+    EXPECT_THAT(problem_, HasSubstr("no regular file"));
 }
 
 TEST_F(FindInspector, OnlyOfJobsWhoseRanksCanUseIt) {

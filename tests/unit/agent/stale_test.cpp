@@ -3,6 +3,7 @@
 // message has been dealt with.
 #include "tests/unit/agent/agent_fixture.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -43,6 +44,18 @@ class StaleTest : public AgentTest {
         return options;
     }
 };
+
+// A newer daemon's, say. It must live to say so.
+TEST_F(StaleTest, ADocumentThatIsNotUnderstoodIsAFaultAndNoCrash) {
+    FakeDaemon daemon{shell("exit 0"), patient()};
+    daemon.welcome.spec["name"] = 7;
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Fault>() == 1; });
+    EXPECT_THAT(daemon.all<wire::Fault>()[0].message, testing::HasSubstr("/name"));
+    // The agent looks after its ranks now and then.
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Beat>() > 2; }));
+    daemon.send(0, wire::Stop{"over", 1000});
+    EXPECT_GE(code_of(daemon, *agent), 0) << "not by a signal";
+}
 
 TEST_F(StaleTest, AnAbortOfTheLastGenerationLeavesTheRanksOfThisOne) {
     FakeDaemon daemon{shell("exec sleep 600"), patient()};

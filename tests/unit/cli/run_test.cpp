@@ -104,6 +104,8 @@ TEST_F(CliRun, OptionsBecomeFields) {
     EXPECT_EQ(spec["recovery"]["max_restarts"], 3);
     caller_.environment["LOCKSTEP_PYTHON_HOOKS"] = "off";
     EXPECT_EQ(plan({"python", "train.py"})["environment"]["LOCKSTEP_PYTHON_HOOKS"], "off");
+    caller_.environment["LOCKSTEP_NCCL_INSPECTOR"] = "off";
+    EXPECT_EQ(plan({"python", "train.py"})["environment"]["LOCKSTEP_NCCL_INSPECTOR"], "off");
     options_.bare = true;
     EXPECT_FALSE(plan({"python", "train.py"}).contains("inherit_environment"));
     EXPECT_FALSE(plan({"python", "train.py"})["environment"].contains("LOCKSTEP_PYTHON_HOOKS"));

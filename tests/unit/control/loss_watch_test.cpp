@@ -25,6 +25,21 @@ class LossWatchTest : public JobMachineTest {
         exited.exit_code = code;
         take(AgentInput{agents_[static_cast<std::size_t>(slot)], exited});
     }
+    // The scheduler says that its agent is gone; it has left the result of that generation, in
+    // which its rank exited with 3.
+    Observation node_1_leaves(std::int32_t generation) {
+        take(AgentGoneInput{agents_[1]});
+        wire::Exited exited;
+        exited.generation = generation;
+        exited.rank = 1;
+        exited.exit_code = 3;
+        files_.results[1].generation = generation;
+        files_.results[1].exits = {exited};
+        pass(seconds{1});
+        Observation out = runs();
+        out.lost_nodes = {1};
+        return out;
+    }
     // So many seconds in which all but these are heard; what was lost.
     std::vector<std::string> pass_without(const std::set<std::int32_t>& silent, int time) {
         std::vector<std::string> out;
@@ -69,34 +84,14 @@ TEST_F(LossWatchTest, OnlyAsManyNodesAreLostEarlyAsThereAreSpares) {
 TEST_F(LossWatchTest, TheResultOfAnotherGenerationIsNotRead) {
     start();
     look();
-    take(AgentGoneInput{agents_[1]});
-    Observation lost = runs();
-    lost.lost_nodes = {1};
-    wire::ResultFile& result = files_.results[1];
-    result.generation = 7;
-    result.exits.resize(1);
-    result.exits[0].generation = 7;
-    result.exits[0].rank = 1;
-    result.exits[0].exit_code = 3;
-    pass(seconds{1});
-    EXPECT_THAT(look(lost), ElementsAre("fault"));
+    EXPECT_THAT(look(node_1_leaves(7)), ElementsAre("fault"));
     EXPECT_EQ(job().live_generation()->exited_count, 0);
 }
 
 TEST_F(LossWatchTest, TheResultOfThisGenerationSaysWhatItsRanksDid) {
     start();
     look();
-    take(AgentGoneInput{agents_[1]});
-    Observation lost = runs();
-    lost.lost_nodes = {1};
-    wire::ResultFile& result = files_.results[1];
-    result.generation = 1;
-    result.exits.resize(1);
-    result.exits[0].generation = 1;
-    result.exits[0].rank = 1;
-    result.exits[0].exit_code = 3;
-    pass(seconds{1});
-    EXPECT_THAT(look(lost), ElementsAre("rank_exited"));
+    EXPECT_THAT(look(node_1_leaves(1)), ElementsAre("rank_exited"));
     EXPECT_EQ(job().live_generation()->first_failure->exit_code, 3);
 }
 

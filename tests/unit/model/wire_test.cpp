@@ -87,6 +87,17 @@ TEST(Wire, AgentMessagesReadBack) {
     }
 }
 
+// An agent from before the test with NCCL knows that in pairs.
+TEST(Wire, ATestInPairsOfAnOlderAgentIsHeard) {
+    Json message =
+        *parse_json(wire::encode(wire::AgentMessage{wire::PairTested{2, 812, "", false, Json{}}}));
+    message.erase("nccl");
+    const auto read = wire::decode_agent(dump_json(message));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(std::get<wire::PairTested>(*read).ms, 812);
+    EXPECT_TRUE(std::get<wire::PairTested>(*read).nccl.is_null());
+}
+
 TEST(Wire, AnAgentThatJoinsAgainSaysWhatItHasLeft) {
     const auto again = decode_agent(encode(agent_samples()[1]));
     ASSERT_TRUE(again.has_value());

@@ -258,6 +258,40 @@ TEST_F(ExpositionTest, BandwidthsOfNcclHaveLabelsAndCountAsTheRanksFurtherSeries
     view_.max_series_per_job += 1;
     parsed = parse(render());
     EXPECT_EQ(shown(), 2);
+    // Nothing new is measured, though the rank itself reports on.
+    Batch report;
+    report.seq = 3;
+    report.node_rank = 0;
+    report.add_row(0, 1'000, 4040);
+    report.set("loss", 1.0);
+    series_.ingest(report, 1, kScrapedAt + 38);
+    view_.now = kScrapedAt + 40;
+    parsed = parse(render());
+    EXPECT_EQ(shown(), 0) << "what is half a minute old";
+}
+
+TEST_F(ExpositionTest, BandwidthsOfTheGenerationBeforeAreNotShown) {
+    const auto shown = [&] {
+        const Parsed parsed = parse(render());
+        return std::count_if(parsed.values.begin(), parsed.values.end(), [](const auto& one) {
+            return one.first.starts_with("lockstep_rank_nccl_bus_bandwidth_");
+        });
+    };
+    Batch batch;
+    batch.seq = 2;
+    batch.node_rank = 0;
+    batch.add_row(0, -1, 4001);
+    batch.set("nccl_bus_bandwidth_all_reduce_many", 2.5e10);
+    series_.ingest(batch, 1, kScrapedAt - 2);
+    EXPECT_EQ(shown(), 1);
+    Batch next;
+    next.seq = 3;
+    next.generation = 2;
+    next.node_rank = 0;
+    next.add_row(0, 7, 4002);
+    next.set("loss", 1.0);
+    series_.ingest(next, 1, kScrapedAt - 1);
+    EXPECT_EQ(shown(), 0) << "it may be on one node now";
 }
 
 TEST_F(ExpositionTest, HasTheNamesAndValuesOfTheCatalogue) {

@@ -181,6 +181,11 @@ TEST(JobSeries, MetricsBeyondTheLimitAreCountedAndDropped) {
     EXPECT_EQ(result.dropped_values, kCoreMetrics);
     EXPECT_EQ(result.samples, limits::kMetricsPerJob - kCoreMetrics);
     EXPECT_EQ(job.metrics().size(), limits::kMetricsPerJob);
+    Batch seen;
+    seen.seq = 2;
+    seen.add_row(0, -1, 2);
+    seen.set("nccl_bus_bandwidth_all_reduce_one", 1e9);
+    EXPECT_EQ(job.ingest(seen, 1, 2).dropped_values, 0U) << "they take no room of a script's";
 }
 
 TEST(JobSeries, AForeignNanWithThePayloadOfAbsentIsANan) {
