@@ -1,9 +1,7 @@
 #include "job/agent/horovod/horovod_rendezvous.hpp"
 
 #include "job/async/asio.hpp"
-#include "job/async/request_parser.hpp"
-#include "job/async/sleep.hpp"
-#include "job/base/log.hpp"
+#include "job/async/one_request_server.hpp"
 #include "job/base/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -11,26 +9,12 @@
 
 #include <cerrno>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 namespace {
-
-using Socket = std::shared_ptr<tcp::socket>;
-
-constexpr std::size_t kRequestBytes = 64U << 10U;
-constexpr int kKeyWarnings = 16;  // about single connections; further ones are only counted
-constexpr auto kPause = std::chrono::milliseconds{200};  // no descriptor left: until the next try
-
-// What is received is parsed before anything else is, so one buffer serves every connection.
-std::vector<char>& request_buffer() {
-    static std::vector<char> buffer(kRequestBytes);
-    return buffer;
-}
 
 struct Path {
     std::string scope;
@@ -48,75 +32,17 @@ std::optional<Path> parse_path(const std::string& target) {
     return Path{target.substr(1, slash - 1), target.substr(slash + 1)};
 }
 
-std::string head_of(int status, std::size_t length) {
-    const std::string_view words = status == 200   ? "200 OK"
-                                   : status == 404 ? "404 Not Found"
-                                   : status == 405 ? "405 Method Not Allowed"
-                                   : status == 413 ? "413 Payload Too Large"
-                                   : status == 503 ? "503 Service Unavailable"
-                                                   : "400 Bad Request";
-    return "HTTP/1.1 " + std::string{words} + "\r\nContent-Length: " + std::to_string(length) +
-           "\r\nConnection: close\r\n\r\n";
-}
-
-// False: it is gone, or what it sends ends before the request does.
-Task<bool> receive(Socket socket, std::size_t& size) {
-    for (;;) {
-        ErrorCode ec;
-        co_await socket->async_wait(tcp::socket::wait_read, into(ec));
-        if (ec) {
-            co_return false;
-        }
-        size = socket->read_some(net::buffer(request_buffer()), ec);
-        if (ec != net::error::would_block && ec != net::error::interrupted) {
-            co_return !ec && size > 0;
-        }
-    }
-}
-
-Task<bool> send_all(Socket socket, std::string_view bytes) {
-    while (!bytes.empty()) {
-        ErrorCode ec;
-        const std::size_t sent =
-            co_await socket->async_write_some(net::buffer(bytes.data(), bytes.size()), into(ec));
-        if (ec) {
-            co_return false;
-        }
-        bytes.remove_prefix(sent);
-    }
-    co_return true;
-}
-
 }  // namespace
 
-struct HorovodRendezvous::Server {
-    Server(TaskGroup& group, ScopeSizes sizes, HorovodRendezvousCaps its_caps,
-           std::unique_ptr<StoreGuard> its_guard)
-        : tasks(group),
-          acceptor(group.io()),
-          pause(group.io()),
-          caps(its_caps),
-          guard(std::move(its_guard)),
-          scopes(sizes, limits::kStoreKeys, its_caps.bytes) {}
+struct HorovodRendezvous::State {
+    State(ScopeSizes sizes, const HorovodRendezvousCaps& caps,
+          std::unique_ptr<StoreGuard> its_guard)
+        : guard(std::move(its_guard)), scopes(sizes, limits::kStoreKeys, caps.bytes) {}
 
-    TaskGroup& tasks;
-    tcp::acceptor acceptor;
-    net::steady_timer pause;
-    HorovodRendezvousCaps caps;
     std::unique_ptr<StoreGuard> guard;
     HorovodScopes scopes;
-    std::set<Socket> open;
-    Totals totals;
-    bool closed = false;
 
-    static Task<void> accept(std::shared_ptr<Server> self);
-    static Task<void> serve(std::shared_ptr<Server> self, Socket socket);
-    // The answer's status; `value`: its body. `reserved`: of transit, to be given back.
-    static Task<int> take(std::shared_ptr<Server> self, Socket socket, HorovodScopes::Value& value,
-                          std::size_t& reserved);
-    int apply(const std::string& method, const Path& path, std::string body,
-              HorovodScopes::Value& value);
-    void close_all();
+    OneRequestServer::Answer answer(RequestParser& request);
 };
 
 Result<std::unique_ptr<HorovodRendezvous>> HorovodRendezvous::listen(
@@ -133,158 +59,62 @@ Result<std::unique_ptr<HorovodRendezvous>> HorovodRendezvous::listen(
     // Of ranks of the generation before.
     while (UniqueFd{::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC)}) {
     }
-    auto server = std::make_shared<Server>(tasks, sizes, caps, std::move(guard));
+    tcp::acceptor acceptor{tasks.io()};
     ErrorCode ec;
-    server->acceptor.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), socket.get(),
-                            ec);
+    acceptor.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), socket.get(), ec);
     if (ec) {
         return fail(Errc::internal, "serve a rendezvous: " + ec.message());
     }
     socket.release();  // the acceptor has it
-    tasks.spawn("key http", Server::accept(server));
-    return std::unique_ptr<HorovodRendezvous>{new HorovodRendezvous{std::move(server)}};
+    auto state = std::make_unique<State>(sizes, caps, std::move(guard));
+    OneRequestServer::Handlers handlers;
+    handlers.name = "the rendezvous for the ranks";
+    handlers.admits = [at = state.get()](int fd) { return !at->guard || at->guard->admits(fd); };
+    handlers.answer = [at = state.get()](RequestParser& request) { return at->answer(request); };
+    auto server = std::make_unique<OneRequestServer>(
+        tasks, std::move(acceptor),
+        OneRequestServer::Caps{caps.connections, limits::kHorovodHeadBytes, caps.value_bytes,
+                               caps.transit_bytes, caps.patience},
+        std::move(handlers));
+    return std::unique_ptr<HorovodRendezvous>{
+        new HorovodRendezvous{std::move(state), std::move(server)}};
 }
 
-HorovodRendezvous::~HorovodRendezvous() {
-    server_->close_all();
-}
+HorovodRendezvous::HorovodRendezvous(std::unique_ptr<State> state,
+                                     std::unique_ptr<OneRequestServer> server)
+    : state_(std::move(state)), server_(std::move(server)) {}
+
+HorovodRendezvous::~HorovodRendezvous() = default;
 
 HorovodRendezvous::Totals HorovodRendezvous::totals() const {
-    Totals out = server_->totals;
-    out.connections = server_->open.size();
-    out.keys = server_->scopes.keys();
-    out.bytes = server_->scopes.bytes();
+    const OneRequestServer::Totals of_server = server_->totals();
+    Totals out;
+    out.connections = of_server.connections;
+    out.keys = state_->scopes.keys();
+    out.bytes = state_->scopes.bytes();
+    out.transit = of_server.transit;
+    out.requests = of_server.answered;
+    out.refused = of_server.refused;
     return out;
 }
 
-Task<void> HorovodRendezvous::Server::accept(std::shared_ptr<Server> self) {
-    while (!self->closed) {
-        ErrorCode ec;
-        const auto socket = std::make_shared<tcp::socket>(self->tasks.io());
-        co_await self->acceptor.async_accept(*socket, into(ec));
-        if (self->closed) {
-            co_return;
-        }
-        if (ec) {
-            if (ec != net::error::connection_aborted) {
-                log::warn("the rendezvous for the ranks cannot take another connection",
-                          {{"why", ec.message()}, {"connections", self->open.size()}});
-                co_await sleep_on(self->pause, kPause);
-            }
-            continue;
-        }
-        if (self->guard && !self->guard->admits(socket->native_handle())) {
-            ++self->totals.refused;
-            continue;
-        }
-        if (self->open.size() >= self->caps.connections) {
-            if (++self->totals.refused <= kKeyWarnings) {
-                log::warn("the rendezvous for the ranks has as many connections as it takes",
-                          {{"connections", self->open.size()}});
-            }
-            continue;
-        }
-        self->open.insert(socket);
-        self->tasks.spawn("key http", serve(self, socket));
+OneRequestServer::Answer HorovodRendezvous::State::answer(RequestParser& request) {
+    const auto path = parse_path(request.target());
+    const std::string method = request.method();
+    OneRequestServer::Answer out;
+    if (!path) {
+        out.status = 400;
+    } else if (method == "GET") {
+        out.body = scopes.get(path->scope, path->key);
+        out.status = out.body ? 200 : 404;
+    } else if (method == "PUT") {
+        out.status = scopes.put(path->scope, path->key, request.take_body()) ? 200 : 503;
+    } else if (method == "DELETE") {
+        scopes.remove(path->scope, path->key);
+    } else {
+        out.status = 405;
     }
-}
-
-Task<void> HorovodRendezvous::Server::serve(std::shared_ptr<Server> self, Socket socket) {
-    ErrorCode ignored;
-    socket->non_blocking(true, ignored);
-    socket->set_option(tcp::no_delay{true}, ignored);
-    net::steady_timer timer{self->tasks.io(), self->caps.patience};
-    timer.async_wait([socket](const ErrorCode& ec) {
-        if (!ec) {
-            ErrorCode unheard;
-            socket->close(unheard);
-        }
-    });
-    HorovodScopes::Value value;
-    std::size_t reserved = 0;
-    const int status = co_await take(self, socket, value, reserved);
-    self->totals.transit -= reserved;
-    if (status == 200 || status == 404) {
-        ++self->totals.requests;
-    } else if (++self->totals.refused <= kKeyWarnings && status != 0) {
-        log::warn("the rendezvous for the ranks refuses a request", {{"status", status}});
-    }
-    if (status != 0) {
-        const std::string head = head_of(status, value ? value->size() : 0);
-        bool sent = co_await send_all(socket, head);
-        if (sent && value) {
-            sent = co_await send_all(socket, *value);
-        }
-        socket->shutdown(tcp::socket::shutdown_send, ignored);
-        // What was refused may still be coming: closed now, the answer would be lost with it.
-        std::size_t size = 0;
-        while (sent && status != 200 && status != 404) {
-            sent = co_await receive(socket, size);
-        }
-    }
-    timer.cancel();
-    socket->close(ignored);
-    self->open.erase(socket);
-}
-
-// 0: nobody is there to be answered.
-Task<int> HorovodRendezvous::Server::take(std::shared_ptr<Server> self, Socket socket,
-                                          HorovodScopes::Value& value, std::size_t& reserved) {
-    using Step = RequestParser::Step;
-    RequestParser parser{limits::kHorovodHeadBytes, self->caps.value_bytes};
-    std::size_t size = 0;
-    for (;;) {
-        const bool got = co_await receive(socket, size);
-        if (!got) {
-            co_return 0;
-        }
-        Step step = parser.feed({request_buffer().data(), size});
-        if (step == Step::head) {
-            // Before it comes: so many clients' bodies are more than there is memory.
-            if (parser.length() > self->caps.transit_bytes - self->totals.transit) {
-                co_return 503;
-            }
-            reserved = parser.length();
-            self->totals.transit += reserved;
-            step = parser.feed("");
-        }
-        if (step == Step::too_large) {
-            co_return 413;
-        }
-        if (step == Step::bad) {
-            co_return 400;
-        }
-        if (step == Step::done) {
-            const auto path = parse_path(parser.target());
-            co_return path ? self->apply(parser.method(), *path, parser.take_body(), value) : 400;
-        }
-    }
-}
-
-int HorovodRendezvous::Server::apply(const std::string& method, const Path& path, std::string body,
-                                     HorovodScopes::Value& value) {
-    if (method == "GET") {
-        value = scopes.get(path.scope, path.key);
-        return value ? 200 : 404;
-    }
-    if (method == "PUT") {
-        return scopes.put(path.scope, path.key, std::move(body)) ? 200 : 503;
-    }
-    if (method == "DELETE") {
-        scopes.remove(path.scope, path.key);
-        return 200;
-    }
-    return 405;
-}
-
-void HorovodRendezvous::Server::close_all() {
-    closed = true;
-    ErrorCode ignored;
-    acceptor.close(ignored);
-    pause.cancel();
-    for (const Socket& socket : open) {
-        socket->close(ignored);
-    }
+    return out;
 }
 
 }  // namespace lockstep

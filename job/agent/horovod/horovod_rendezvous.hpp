@@ -5,12 +5,13 @@
 // the agent of rank 0 on the port that it holds for the master; one per generation, whose keys and
 // connections go with it. Like the server it stands for it asks nobody who they are, but it looks
 // at where they come from (store_guard.hpp). One request a connection, which is closed with the
-// answer. Agent thread only. Its coroutines share the state, so the object may be destroyed at any
-// time; the TaskGroup must outlive them.
+// answer. Agent thread only. It may be destroyed at any time; the TaskGroup must outlive it
+// (one_request_server.hpp).
 #pragma once
 
 #include "job/agent/horovod/horovod_scopes.hpp"
 #include "job/agent/torch_store/store_guard.hpp"
+#include "job/async/one_request_server.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
@@ -54,9 +55,10 @@ class HorovodRendezvous {
     Totals totals() const;
 
   private:
-    struct Server;
-    explicit HorovodRendezvous(std::shared_ptr<Server> server) : server_(std::move(server)) {}
-    std::shared_ptr<Server> server_;
+    struct State;
+    HorovodRendezvous(std::unique_ptr<State> state, std::unique_ptr<OneRequestServer> server);
+    std::unique_ptr<State> state_;              // outlives the server, whose handlers use it
+    std::unique_ptr<OneRequestServer> server_;  // after it
 };
 
 }  // namespace lockstep

@@ -6,10 +6,11 @@
 // does not understand; 401; 404; 405; 413 more than limits::kOtlpBodyBytes; 415 no JSON; 503 as
 // many bodies as may be on their way.
 //
-// Agent thread only. Its coroutines share the state, so the object may be destroyed at any time;
-// the TaskGroup must outlive them.
+// Agent thread only. It may be destroyed at any time; the TaskGroup must outlive it
+// (one_request_server.hpp).
 #pragma once
 
+#include "job/async/one_request_server.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
@@ -22,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lockstep {
 
@@ -52,18 +54,12 @@ class OtlpReceiver {
     // On a port of the system's choice.
     static Result<std::unique_ptr<OtlpReceiver>> listen(TaskGroup& tasks, Handlers handlers,
                                                         OtlpCaps caps = {});
-    // Closes every connection.
-    ~OtlpReceiver();
-    OtlpReceiver(const OtlpReceiver&) = delete;
-    OtlpReceiver& operator=(const OtlpReceiver&) = delete;
-
-    std::uint16_t port() const;
+    std::uint16_t port() const { return server_->port(); }
     Totals totals() const;
 
   private:
-    struct Server;
-    explicit OtlpReceiver(std::shared_ptr<Server> server) : server_(std::move(server)) {}
-    std::shared_ptr<Server> server_;
+    explicit OtlpReceiver(std::unique_ptr<OneRequestServer> server) : server_(std::move(server)) {}
+    std::unique_ptr<OneRequestServer> server_;
 };
 
 }  // namespace lockstep

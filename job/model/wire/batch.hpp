@@ -51,8 +51,8 @@ bool is_metric_name(std::string_view name);
 
 std::string encode_batch(const Batch& batch);
 // invalid: truncated, trailing bytes, wrong magic or version, more than limits::kBatchRows rows or
-// limits::kMetricsPerJob + kNcclBandwidths columns, a bad or repeated name, a time out of range. Steps out of range
-// become the nearest that is in it (-1 … 2^62).
+// limits::kMetricsPerJob + kNcclBandwidths columns, a bad or repeated name, a time out of range.
+// Steps out of range become the nearest that is in it (-1 … 2^62).
 Result<Batch> decode_batch(std::string_view bytes);
 
 }  // namespace lockstep

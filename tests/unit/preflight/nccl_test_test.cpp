@@ -1,3 +1,4 @@
+// size: the judge of the test with NCCL, a case each
 // preflight.nccl_test: what the program says, what comes of its end, and what is made of two
 // rounds.
 #include "daemon/control/machine/pair_state.hpp"
