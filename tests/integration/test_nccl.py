@@ -8,6 +8,7 @@ On one GPU all ranks share it (NCCL_MULTI_RANK_GPU_ENABLE, NCCL 2.30). LOCKSTEP_
 import ctypes
 import os
 import signal
+import subprocess
 
 import harness
 
@@ -138,6 +139,32 @@ class RasOfTheDouble(Case):
         harness.wait_until(lambda: len(self.daemon.series(job_id, "nccl_collectives", x="time").get(0, ())) > 2, 60,
                            "RAS was asked ten times")
         self.assertEqual(self.desyncs(job_id), [])
+
+    def submit_in_namespaces(self, script, *arguments):
+        """Each rank in a process namespace of its own, as in a container."""
+        try:
+            subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            self.skipTest("no process namespaces here (unshare)")
+        command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, PROGRAM, "--nccl",
+                   DOUBLE, "--cuda", DOUBLE, *arguments]
+        environment = {"NCCL_RAS_ADDR": f"127.0.0.1:{harness.quiet_port()}"}
+        return self.daemon.submit(harness.command_job(
+            "nccl", *command, resources=self.RESOURCES, environment=environment))["id"]
+
+    def test_a_rank_in_a_process_namespace_of_its_own_is_named(self):
+        # So many processes have been there before that each rank's has another number.
+        later = 'for i in $(seq 0 "$LOCKSTEP_RANK"); do /bin/true; done; "$0" "$@"; exit $?'
+        job_id = self.submit_in_namespaces(later, "--skip", "2")
+        job = self.daemon.wait_for(job_id, lambda job: "desync" in job, 60, "somebody is named")
+        self.assertEqual(job["desync"]["rank"], 2, job)
+
+    def test_ranks_that_call_themselves_the_same_are_not_mistaken_for_each_other(self):
+        job_id = self.submit_in_namespaces('exec "$0" "$@"', "--skip", "2")
+        job = self.daemon.wait_for(
+            job_id, lambda job: any("several call themselves process 1" in text for text in job.get("warnings", ())), 60,
+            "it is told")
+        self.assertNotIn("desync", job)
 
     def test_an_older_nccl_is_said_to_be_so_once(self):
         job_id = self.submit("--skip", "2", "--double", "ras-json=0")

@@ -1,6 +1,5 @@
 #include "job/agent/nccl/ras_watch.hpp"
 
-#include "job/agent/gpu/rank_processes.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/log.hpp"
@@ -19,14 +18,27 @@ constexpr int kSlowly = 5;
 constexpr auto kProcPatience = std::chrono::seconds{5};
 // So many questions without an answer: another process may know the address.
 constexpr int kFailures = 5;
+// So many questions later processes in namespaces of their own are looked at again, should RAS know
+// one that was not there.
+constexpr int kLooksBetween = 10;
 constexpr double kMib = 1024.0 * 1024.0;
+
+using RanksByPid = std::map<std::int64_t, std::uint32_t>;
+
+RanksByPid by_pid(const std::vector<wire::StartedRank>& ranks) {
+    RanksByPid out;
+    for (const wire::StartedRank& rank : ranks) {
+        out[rank.pid] = static_cast<std::uint32_t>(rank.rank);
+    }
+    return out;
+}
 
 // Of the first of these ranks that lives and has NCCL loaded; the others of a job are alike, and a
 // look reads several files of each of their threads.
-std::optional<RasAddress> find_address(const std::vector<wire::StartedRank>& ranks) {
+std::optional<RasAddress> find_address(const std::vector<wire::StartedRank>& ranks,
+                                       const std::multimap<pid_t, pid_t>& children) {
     constexpr int kLooks = 2;
     int looks = 0;
-    const auto children = children_by_parent();
     for (const wire::StartedRank& rank : ranks) {
         auto tree = look_at_tree(static_cast<pid_t>(rank.pid), children);
         if (tree.empty()) {
@@ -43,16 +55,18 @@ std::optional<RasAddress> find_address(const std::vector<wire::StartedRank>& ran
     return std::nullopt;
 }
 
-DesyncWatch::LocalRank local_ranks(const std::vector<wire::StartedRank>& ranks) {
-    std::map<std::int64_t, std::uint32_t> pids;
-    for (const wire::StartedRank& rank : ranks) {
-        pids[rank.pid] = static_cast<std::uint32_t>(rank.rank);
+struct Found {
+    std::optional<RasAddress> address{};
+    InnerPids inner{};
+};
+Found find_ras(const std::vector<wire::StartedRank>& ranks) {
+    const auto children = children_by_parent();
+    Found out;
+    out.address = find_address(ranks, children);
+    if (out.address) {
+        out.inner = inner_pids(by_pid(ranks), children);
     }
-    return [processes =
-                RankProcesses{std::move(pids)}](std::int64_t pid) -> std::optional<std::int32_t> {
-        const auto rank = pid > 1 ? processes.rank_of(pid) : std::nullopt;
-        return rank ? std::optional{static_cast<std::int32_t>(*rank)} : std::nullopt;
-    };
+    return out;
 }
 
 bool same(const std::vector<wire::StartedRank>& a, const std::vector<wire::StartedRank>& b) {
@@ -63,6 +77,29 @@ bool same(const std::vector<wire::StartedRank>& a, const std::vector<wire::Start
 }
 
 }  // namespace
+
+std::optional<std::int32_t> RasWatch::Processes::rank_of(std::int64_t pid) {
+    std::optional<std::uint32_t> rank;
+    if (!inner.nested) {
+        rank = pid > 1 ? outer.rank_of(pid) : std::nullopt;
+    } else if (const auto found = inner.ranks.find(pid); found != inner.ranks.end()) {
+        rank = found->second;
+    } else if (inner.ambiguous.contains(pid)) {
+        twice = pid;
+    } else {
+        unknown = true;
+    }
+    return rank ? std::optional{static_cast<std::int32_t>(*rank)} : std::nullopt;
+}
+
+RasWatch::Watching::Watching(net::io_context& io, DesyncWatch::Job job,
+                             const std::vector<wire::StartedRank>& started,
+                             std::chrono::milliseconds least)
+    : ranks(started),
+      processes(std::make_shared<Processes>(Processes{RankProcesses{by_pid(started)}})),
+      watch(
+          job, [all = processes](std::int64_t pid) { return all->rank_of(pid); }, least),
+      timer(io) {}
 
 RasWatch::RasWatch(TaskGroup& tasks, Handlers handlers, Timing timing)
     : tasks_(tasks), handlers_(std::move(handlers)), timing_(timing), proc_(tasks.io()) {}
@@ -77,9 +114,8 @@ void RasWatch::follow(const wire::World& world, const std::vector<wire::StartedR
     }
     stop();
     const DesyncWatch::Job job{world.world_size, world.first_rank, world.local_ranks};
-    watching_ = std::make_shared<Watching>(tasks_.io(), job, local_ranks(ranks), timing_.least);
+    watching_ = std::make_shared<Watching>(tasks_.io(), job, ranks, timing_.least);
     watching_->generation = world.generation;
-    watching_->ranks = ranks;
     tasks_.spawn("NCCL's RAS", run(watching_));
 }
 
@@ -98,7 +134,8 @@ void RasWatch::stop() {
 Task<void> RasWatch::run(WatchingPointer watching) {
     while (!watching->over) {
         watching->pause = timing_.poll;
-        if (!watching->address) {
+        const bool again = watching->processes->unknown && watching->looks >= kLooksBetween;
+        if (!watching->address || again) {
             co_await find(watching);
         }
         if (watching->address && !watching->over) {
@@ -111,12 +148,14 @@ Task<void> RasWatch::run(WatchingPointer watching) {
 }
 
 Task<void> RasWatch::find(WatchingPointer watching) {
-    using Found = std::optional<RasAddress>;
-    const std::function<Found()> work = [ranks = watching->ranks] { return find_address(ranks); };
+    const std::function<Found()> work = [ranks = watching->ranks] { return find_ras(ranks); };
     const auto until = std::chrono::steady_clock::now() + kProcPatience;
     auto found = co_await proc_.run<Found>(work, until);
-    watching->address = found ? *found : std::nullopt;
+    watching->address = found ? found->address : std::nullopt;
+    watching->processes->inner = found ? std::move(found->inner) : InnerPids{};
+    watching->processes->unknown = false;
     watching->failures = 0;
+    watching->looks = 0;
     if (!watching->address && std::chrono::steady_clock::now() - watching->began > kYoung) {
         watching->pause = timing_.poll * kSlowly;
     }
@@ -134,6 +173,7 @@ Task<void> RasWatch::ask(WatchingPointer watching) {
         co_return;
     }
     watching->failures = 0;
+    ++watching->looks;
     const auto size = static_cast<double>(answer->size()) / kMib;
     watching->pause +=
         std::chrono::duration_cast<std::chrono::milliseconds>(limits::kRasPollPerMib * size);
@@ -181,6 +221,13 @@ void RasWatch::take(Watching& watching, const std::string& text) {
         return;
     }
     tell(watching, watching.watch.take(*status, std::chrono::steady_clock::now()));
+    if (watching.processes->twice != 0) {
+        warn_once(
+            "ranks of this node are in process namespaces of their own, where several call "
+            "themselves process " +
+            std::to_string(watching.processes->twice) +
+            ": a rank that others wait for in NCCL is not named before they hang");
+    }
 }
 
 void RasWatch::tell(Watching& watching, const DesyncWatch::Seen& seen) {

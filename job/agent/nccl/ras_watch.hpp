@@ -11,7 +11,9 @@
 #pragma once
 
 #include "job/agent/diagnostics/nccl_ras.hpp"
+#include "job/agent/gpu/rank_processes.hpp"
 #include "job/agent/nccl/desync_watch.hpp"
+#include "job/agent/ranks/inner_pids.hpp"
 #include "job/agent/ranks/rank_message.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/side_thread.hpp"
@@ -53,19 +55,28 @@ class RasWatch {
     void stop();
 
   private:
+    // Which rank of this node a process is that RAS knows by the number it has for itself.
+    struct Processes {
+        RankProcesses outer;     // as the agent sees them
+        InnerPids inner{};       // as they see themselves, when it was looked last
+        bool unknown = false;    // RAS knew one since that is in neither
+        std::int64_t twice = 0;  // one that several ranks have; 0: none
+        std::optional<std::int32_t> rank_of(std::int64_t pid);
+    };
     // All that the watch over one generation has under way: an earlier one that is still ending
     // must not touch it.
     struct Watching {
-        Watching(net::io_context& io, DesyncWatch::Job job, DesyncWatch::LocalRank local_rank,
-                 std::chrono::milliseconds least)
-            : watch(job, std::move(local_rank), least), timer(io) {}
+        Watching(net::io_context& io, DesyncWatch::Job job,
+                 const std::vector<wire::StartedRank>& started, std::chrono::milliseconds least);
         std::int32_t generation = 0;
         std::vector<wire::StartedRank> ranks;
+        std::shared_ptr<Processes> processes;
         DesyncWatch watch;
         std::optional<RasAddress> address;
         std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
         std::chrono::milliseconds pause{0};  // until the next look
         int failures = 0;                    // in a row
+        int looks = 0;                       // since the processes were looked at
         bool over = false;
         std::optional<std::int32_t> told{};  // the rank that was said to be waited for; −1: none
         net::steady_timer timer;
