@@ -13,6 +13,8 @@ sees: hooks call what was there before, nothing raises, nothing waits longer tha
 * Signal 45 (SIGRTMIN+11) writes the Python stacks of all threads into stacks.<pid> beside the socket
   (faulthandler: no ptrace, no lock, works while the interpreter is stuck). The agent sends it only to
   processes that hold that file and catch the signal.
+* SIGURG: somebody wants to know what this process does for some seconds (_lockstep_profile). Whoever does not catch
+  that signal never notices it.
 
 No import but of what is compiled into the interpreter until there is something to tell: the start of a
 process must not become slower.
@@ -404,6 +406,42 @@ def _register_stacks():
     _stacks = (path, os.getpid())
 
 
+# --- a profile, if somebody asks for it ------------------------------------------------------------
+
+def _register_profile():
+    if _signal.getsignal(_signal.SIGURG) != _signal.SIG_DFL:
+        return  # it is the user's
+    _signal.signal(_signal.SIGURG, _profile)
+    _signal.siginterrupt(_signal.SIGURG, False)  # no call of the script's ends early
+
+
+def _profile(_number, _frame):
+    """In a thread of its own: what the main one was about to do may hold a lock that an import or threading needs."""
+    try:
+        import _thread
+        import threading  # whoever imports it first is its main thread
+
+        _thread.start_new_thread(_answer_profile, ())
+    except Exception:
+        pass
+
+
+def _answer_profile():
+    try:
+        module = sys.modules.get("_lockstep_profile")
+        if module is None:  # the hooks' folder is not among those of the script's imports
+            from importlib import util
+
+            spec = util.spec_from_file_location(
+                "_lockstep_profile", os.path.join(os.path.dirname(__file__), "_lockstep_profile.py"))
+            module = util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules["_lockstep_profile"] = module
+        module.answer(os.path.dirname(_socket_path))
+    except Exception:
+        pass
+
+
 def install(waits=False):
     """Once per process, before the user's code. Without an agent, or with hooks off: nothing, and False.
     `waits`: it is no rank before begin()."""
@@ -440,5 +478,9 @@ def begin():
     _socket_path = os.environ.get("LOCKSTEP_SOCKET", "")
     try:
         _register_stacks()
+    except Exception:
+        pass
+    try:
+        _register_profile()
     except Exception:
         pass
