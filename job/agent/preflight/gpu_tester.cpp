@@ -1,5 +1,6 @@
 #include "job/agent/preflight/gpu_tester.hpp"
 
+#include "job/agent/preflight/helper_end.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
@@ -12,27 +13,10 @@ namespace {
 // For what hangs in a driver after its kill; the daemon's patience has room for it.
 constexpr std::chrono::milliseconds kGiveUp{500};
 constexpr std::size_t kErrorWords = 120;  // of an error, which is one line of a table
-constexpr int kUnusable = 77;             // its exit status where it can use no GPU
+constexpr HelperLimits kGpuHelper{limits::kGpuTestTimeout, kErrorWords};
+constexpr int kUnusable = 77;  // its exit status where it can use no GPU
 // Of cudaError_t: a driver that is older than the test, with which other programs may run.
 constexpr std::int32_t kDriverTooOld = 35;
-
-std::string gpu_test_end(const ProcessResult& result) {
-    if (result.abandoned) {
-        return "not over within " + std::to_string(limits::kGpuTestTimeout.count()) +
-               " s, and its kill did not end it: the driver hangs";
-    }
-    if (result.timed_out) {
-        return "not over within " + std::to_string(limits::kGpuTestTimeout.count()) + " s";
-    }
-    if (result.overflowed) {
-        return "it says too much";
-    }
-    const std::string tail = printable(trim(result.err));
-    return (result.signal ? "signal " + std::to_string(*result.signal)
-                          : "exit code " + std::to_string(result.exit_status.value_or(-1))) +
-           (tail.empty() ? ""
-                         : ": " + tail.substr(tail.size() - std::min(tail.size(), kErrorWords)));
-}
 
 // "GPU 2, GPU 5"
 std::string silent_gpus(const GpuTestAnswer& answer) {
@@ -64,7 +48,7 @@ GpuTestFacts gpu_test_facts(const Result<ProcessResult>& result) {
     out.ran = true;
     if (!result) {
         out.absent = result.error().code == Errc::not_found;
-        out.problem = out.absent ? "" : printable(result.error().message).substr(0, kErrorWords);
+        out.problem = helper_unstarted(result.error(), kGpuHelper);
         return out;
     }
     auto answer = parse_gpu_test_answer(result->out);
@@ -81,7 +65,7 @@ GpuTestFacts gpu_test_facts(const Result<ProcessResult>& result) {
     } else if (!answer->error.empty()) {
         out.problem = answer->error.substr(0, kErrorWords);
     } else if (!whole || !ended || result->exit_status.value_or(2) > 1) {
-        out.problem = gpu_test_end(*result);
+        out.problem = helper_end(*result, "", kGpuHelper);
         if (const std::string missing = silent_gpus(*answer); !missing.empty()) {
             out.problem += "; without a result: " + missing;
         }

@@ -1,10 +1,10 @@
 #include "job/agent/preflight/nccl_tester.hpp"
 
 #include "job/agent/diagnostics/nccl_ras.hpp"
+#include "job/agent/preflight/helper_end.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace lockstep {
@@ -12,24 +12,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kGiveUpNccl{500};
 constexpr std::size_t kNcclWords = 240;  // of an error, which is one line of a table
+constexpr HelperLimits kNcclHelper{limits::kNcclTestTimeout, kNcclWords};
 constexpr std::int64_t kMsPerMbs = 1'000'000'000;
-
-std::string nccl_test_end(const ProcessResult& result, const std::string& stage) {
-    const std::string in = stage.empty() ? "" : ", in: " + stage;
-    const std::string seconds = std::to_string(limits::kNcclTestTimeout.count()) + " s";
-    if (result.abandoned) {
-        return "not over within " + seconds + in + "; its kill did not end it: the driver hangs";
-    }
-    if (result.timed_out) {
-        return "not over within " + seconds + in;
-    }
-    const std::string tail = printable(trim(result.err));
-    return (result.signal ? "signal " + std::to_string(*result.signal)
-                          : "exit code " + std::to_string(result.exit_status.value_or(-1))) +
-           in +
-           (tail.empty() ? ""
-                         : ": " + tail.substr(tail.size() - std::min(tail.size(), kNcclWords)));
-}
 
 // What NCCL's diagnostics print where rank 0 is: the same in both rounds, but for the number that
 // they give the communicator.
@@ -78,7 +62,7 @@ PairOutcome nccl_test_outcome(const Result<ProcessResult>& result) {
     PairOutcome out;
     if (!result) {
         out.absent = result.error().code == Errc::not_found;
-        out.problem = out.absent ? "" : printable(result.error().message).substr(0, kNcclWords);
+        out.problem = helper_unstarted(result.error(), kNcclHelper);
         out.nccl.blames = NcclBlame::self;
         return out;
     }
@@ -97,7 +81,7 @@ PairOutcome nccl_test_outcome(const Result<ProcessResult>& result) {
     } else if (out.nccl.wrong > 0) {
         out.problem = std::to_string(out.nccl.wrong) + " wrong values in its sums";
     } else if (!answer->done || !ended || result->exit_status != 0) {
-        out.problem = nccl_test_end(*result, answer->stage);
+        out.problem = helper_end(*result, answer->stage, kNcclHelper);
         // One that had to be killed may have waited for the other; not if even that does not help.
         out.nccl.blames =
             result->timed_out && !result->abandoned ? NcclBlame::unknown : NcclBlame::self;

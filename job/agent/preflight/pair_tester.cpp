@@ -1,27 +1,25 @@
 #include "job/agent/preflight/pair_tester.hpp"
 
+#include "job/agent/preflight/helper_end.hpp"
 #include "job/agent/preflight/nccl_tester.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
-#include "job/base/text.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kWords = 150;
+constexpr HelperLimits kPairHelper{limits::kPairTestTimeout, kWords};
 
-// The program's own words are the last that it says.
 PairOutcome outcome_of(const Result<ProcessResult>& result) {
     if (!result) {
-        const bool absent = result.error().code == Errc::not_found;
-        return {-1, absent ? "" : result.error().message.substr(0, kWords), absent};
+        return {-1, helper_unstarted(result.error(), kPairHelper),
+                result.error().code == Errc::not_found};
     }
     if (result->timed_out) {
-        return {-1, "not over within " + std::to_string(limits::kPairTestTimeout.count()) + " s",
-                false};
+        return {-1, helper_end(*result, "", kPairHelper), false};
     }
     const auto json = parse_json(result->out);
     if (result->exit_status == 0 && json && json->is_object()) {
@@ -33,13 +31,7 @@ PairOutcome outcome_of(const Result<ProcessResult>& result) {
             return out;
         }
     }
-    const std::string tail = printable(trim(result->err));
-    return {
-        -1,
-        (result->signal ? "signal " + std::to_string(*result->signal)
-                        : "exit code " + std::to_string(result->exit_status.value_or(-1))) +
-            (tail.empty() ? "" : ": " + tail.substr(tail.size() - std::min(tail.size(), kWords))),
-        false};
+    return {-1, helper_end(*result, "", kPairHelper), false};
 }
 
 }  // namespace

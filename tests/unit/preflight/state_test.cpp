@@ -98,7 +98,9 @@ TEST_F(PreflightStateTest, ANodeThatNeverAnswersIsNamedAndHoldsNobodyUp) {
     come_and_say(0);
     come(1);
     EXPECT_FALSE(state.begin(spec_of(2), now));
-    now += limits::kFactsPatience;
+    now += limits::kFactsPatience - std::chrono::seconds{1};
+    EXPECT_FALSE(state.begin(spec_of(2), now)) << "it still has a second";
+    now += std::chrono::seconds{1};
     ASSERT_TRUE(state.begin(spec_of(2), now));
     const auto judgement = state.judge(spec_of(2), now);
     ASSERT_TRUE(judgement);
@@ -124,7 +126,9 @@ TEST_F(PreflightStateTest, ARoundEndsWithoutThoseThatDoNotAnswer) {
     come_and_say(1);
     const auto round = state.begin(spec_of(2), now);
     state.probed(0, round->number, {{0, 1, "10.0.0.1", ""}});
-    now += limits::kProbePatience;
+    now += limits::kProbePatience - std::chrono::milliseconds{1};
+    EXPECT_FALSE(state.judge(spec_of(2), now)) << "it still has a moment";
+    now += std::chrono::milliseconds{1};
     const auto judgement = state.judge(spec_of(2), now);
     ASSERT_TRUE(judgement);
     EXPECT_EQ(lines(judgement->findings),

@@ -56,6 +56,21 @@ TEST_F(SecretStoreTest, RemovedItsFileIsGoneAndTheFolderWithTheLast) {
     EXPECT_EQ(wait(store_.remove("ada", "KEY")).error().code, Errc::not_found);
 }
 
+// What runs later would get it, and its owner would read that it is still there.
+TEST_F(SecretStoreTest, RemovedItIsNeitherListedNorUsedAnyMore) {
+    ASSERT_TRUE(put("ada", "KEY", "value"));
+    ASSERT_TRUE(put("ada", "OTHER", "another"));
+    ASSERT_TRUE(wait(store_.remove("ada", "KEY")).has_value());
+    EXPECT_TRUE(store_.values("ada", {"KEY"}).empty());
+    EXPECT_EQ(store_.missing("ada", {"KEY", "OTHER"}), std::vector<std::string>{"KEY"});
+    ASSERT_EQ(store_.list("ada").size(), 1U);
+    EXPECT_EQ(store_.list("ada").front().name, "OTHER");
+    SecretStore next{folder_.path() / "secrets"};
+    next.load();
+    EXPECT_TRUE(next.values("ada", {"KEY"}).empty());
+    EXPECT_EQ(next.list("ada").size(), 1U);
+}
+
 TEST_F(SecretStoreTest, NoUsersFolderIsAnothersOrLeadsElsewhere) {
     EXPECT_EQ(secret_folder_name("ada@host.org"), "ada@host.org");
     EXPECT_EQ(secret_folder_name("../x"), "%2E.%2Fx");
