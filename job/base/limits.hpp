@@ -373,7 +373,9 @@ inline constexpr std::size_t kEvidenceDebuggers = 1;
 inline constexpr std::size_t kEvidenceParallel = 4;  // file systems of a node asked at a time
 // The ranks' Pythons write their stacks in tens of milliseconds, or they do not.
 inline constexpr auto kPythonStacks = std::chrono::milliseconds{500};
-inline constexpr std::size_t kEvidenceProcesses = 32;         // of a rank; loaders' workers
+inline constexpr std::size_t kEvidenceProcesses = 32;  // of a rank; loaders' workers
+// Of /proc/<pid>/status, which has some 1.5 KiB.
+inline constexpr std::size_t kProcStatusBytes = 8192;
 inline constexpr std::size_t kSignalProcesses = 4096;         // of a rank, looked through
 inline constexpr std::size_t kEvidenceThreads = 256;          // of a process
 inline constexpr std::size_t kEvidenceStacks = 3;             // processes of a rank, debugged

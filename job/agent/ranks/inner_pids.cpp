@@ -19,9 +19,8 @@ struct OwnNumber {
 
 // "NSpid:\t12345\t7\n": seen from here first, from its own namespace last.
 std::optional<OwnNumber> own_number(const std::filesystem::path& proc, pid_t pid) {
-    constexpr std::size_t kStatusBytes = 8192;
     constexpr std::string_view kKey = "\nNSpid:";
-    const auto status = read_file(proc / std::to_string(pid) / "status", kStatusBytes);
+    const auto status = read_file(proc / std::to_string(pid) / "status", limits::kProcStatusBytes);
     const auto begin = status ? status->find(kKey) : std::string::npos;
     if (begin == std::string::npos) {
         return std::nullopt;
