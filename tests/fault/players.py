@@ -72,7 +72,8 @@ class Submitters:
                     self.in_flight -= 1
             if status in (200, 201):
                 return answer["id"]
-            if status not in (409, 429, 503):
+            # 401: another campaign's lockstepd has got the port of ours that was killed.
+            if status not in (401, 409, 429, 503):
                 raise AssertionError(f"submit: {status} {answer}")
             time.sleep(0.05)
         raise AssertionError(f"not accepted within {seconds} s")
