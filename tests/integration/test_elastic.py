@@ -6,6 +6,7 @@ import collections
 import os
 import re
 import signal
+import time
 import unittest
 
 import harness
@@ -233,6 +234,22 @@ class Native(ElasticCase):
         begin = series[0][0][3]  # rank 0's: what a frozen agent had not sent yet is from hundreds of steps later
         for rank, points in series.items():
             self.assertLess(points[-1][3], begin / 2, (rank, begin, points[-1]))
+
+    def test_a_request_for_a_checkpoint_does_not_damage_the_heap_of_a_rank_that_multiplies(self):
+        job_id = self.daemon.submit({
+            "name": "asked", "framework": "native", "resources": {"nodes": 2}, "working_directory": str(self.folder),
+            "train": {"model": "mnist_convnet", "batch_size": 16, "max_steps": 1_000_000, "epochs": 1_000_000},
+            "checkpoint": {"directory": str(self.folder / "checkpoints")}})["id"]
+        self.daemon.wait_for(job_id, lambda job: job.get("step", 0) > 20, 90, "it trains")
+        pids = [rank["pid"] for rank in self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"]]
+        for _ in range(1000):
+            for pid in pids:
+                os.kill(pid, signal.SIGUSR2)
+            time.sleep(0.007)  # about a step: each has its own place in it
+        step = self.daemon.job(job_id)["step"]
+        job = self.daemon.wait_for(job_id, lambda job: job["step"] > step + 20 and job.get("checkpoint_step", -1) > 0, 60,
+                                   "it trains on")
+        self.assertEqual(job["attempts"][0]["generations"][0].get("cause"), None)
 
     def wait_world(self, job_id, number, nodes):
         """Until that generation has kept a checkpoint of its own."""
