@@ -87,6 +87,10 @@ int status_of(Errc code) {
     return 500;
 }
 
+int storing_status_of(Errc code) {
+    return code == Errc::exhausted ? 507 : status_of(code);
+}
+
 HttpResponse problem(const Error& error) {
     return problem(error, status_of(error.code));
 }

@@ -13,6 +13,8 @@ namespace lockstep {
 // not_found 404, conflict 409, corrupt and internal 500, exhausted, unavailable and cancelled 503,
 // timed_out 504.
 int status_of(Errc code);
+// The same of what was to be stored: exhausted is a full disk, 507.
+int storing_status_of(Errc code);
 
 // {type, title, status, detail, errors?}. `type` is urn:lockstep:problem:<word of the Errc>.
 // 503 carries Retry-After: 1. The text of internal and corrupt errors stays in the log.

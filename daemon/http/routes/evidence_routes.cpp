@@ -32,7 +32,7 @@ Task<HttpResponse> list_evidence(RouteContext context, HttpRequest request) {
 Task<HttpResponse> take(RouteContext context, HttpRequest request) {
     std::string id{request.param()};
     auto text = co_await context.control.take_evidence(caller_of(request), std::move(id));
-    co_return json_or_problem(std::move(text));
+    co_return json_or_storing_problem(std::move(text));
 }
 
 // Blocking: the folder may be of a file system that hangs, as the job does.

@@ -110,7 +110,7 @@ int submit_status(const SubmitError& error) {
         case SubmitFailure::other:
             break;
     }
-    return error.code == Errc::exhausted ? 507 : status_of(error.code);
+    return storing_status_of(error.code);
 }
 
 Task<HttpResponse> submit(Control& control, SweepTurns turns, HttpRequest request) {
@@ -329,25 +329,25 @@ Task<HttpResponse> show(Control& control, HttpRequest request) {
 Task<HttpResponse> cancel(Control& control, HttpRequest request) {
     std::string id{request.param()};
     auto job = co_await control.cancel(caller_of(request), std::move(id));
-    co_return json_or_problem(std::move(job));
+    co_return json_or_storing_problem(std::move(job));
 }
 
 Task<HttpResponse> restart(Control& control, HttpRequest request) {
     std::string id{request.param()};
     auto job = co_await control.restart(caller_of(request), std::move(id));
-    co_return json_or_problem(std::move(job));
+    co_return json_or_storing_problem(std::move(job));
 }
 
 Task<HttpResponse> checkpoint(Control& control, HttpRequest request) {
     std::string id{request.param()};
     auto job = co_await control.checkpoint(caller_of(request), std::move(id));
-    co_return json_or_problem(std::move(job));
+    co_return json_or_storing_problem(std::move(job));
 }
 
 Task<HttpResponse> cancel_sweep(Control& control, HttpRequest request) {
     std::string id{request.param()};
     auto count = co_await control.cancel_sweep(caller_of(request), std::move(id));
-    co_return json_or_problem(std::move(count));
+    co_return json_or_storing_problem(std::move(count));
 }
 
 Task<HttpResponse> spec(Control& control, HttpRequest request) {
@@ -383,6 +383,11 @@ Caller caller_of(const HttpRequest& request) {
 
 HttpResponse json_or_problem(Result<std::string> text) {
     return text ? json_response(std::move(*text)) : problem(text.error());
+}
+
+HttpResponse json_or_storing_problem(Result<std::string> text) {
+    return text ? json_response(std::move(*text))
+                : problem(text.error(), storing_status_of(text.error().code));
 }
 
 RouteParts submit_job_route(const RouteContext& context) {

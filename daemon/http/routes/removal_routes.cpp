@@ -41,7 +41,7 @@ Task<HttpResponse> remove_job(RouteContext context, HttpRequest request) {
     std::string id{request.param()};
     auto done =
         co_await context.control.remove(caller_of(request), std::move(id), checkpoints == "keep");
-    co_return json_or_problem(std::move(done));
+    co_return json_or_storing_problem(std::move(done));
 }
 
 Task<HttpResponse> disk_of(RouteContext context, HttpRequest request) {

@@ -182,5 +182,7 @@ Caller caller_of(const HttpRequest& request);
 std::string whoami_text(const RouteContext& context, const Principal& who);
 // JSON text or the problem.
 HttpResponse json_or_problem(Result<std::string> text);
+// The same of a command, which is stored before it is answered: 507 where there is no room.
+HttpResponse json_or_storing_problem(Result<std::string> text);
 
 }  // namespace lockstep

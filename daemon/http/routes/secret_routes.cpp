@@ -20,8 +20,7 @@ Json view_of(const SecretStore::About& secret) {
 }
 
 HttpResponse storage_problem(const Error& error) {
-    const bool disk = error.code == Errc::exhausted;
-    return problem(error, disk ? 507 : status_of(error.code));
+    return problem(error, storing_status_of(error.code));
 }
 
 Result<std::string> value_of(const HttpRequest& request) {

@@ -71,9 +71,7 @@ Task<HttpResponse> sign_in(RouteContext context, HttpRequest request) {
     const auto opened = co_await std::move(opening);
     if (!opened) {
         const Errc error = opened.error().code;
-        const int status = error == Errc::denied      ? 401
-                           : error == Errc::exhausted ? 507
-                                                      : status_of(error);
+        const int status = error == Errc::denied ? 401 : storing_status_of(error);
         HttpResponse refused = problem(opened.error(), status);
         if (status == 401) {
             refused.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"lockstep\"");

@@ -83,8 +83,7 @@ Task<HttpResponse> create(TokenTable& tokens, HttpRequest request) {
     Principal by = request.principal;
     auto made = co_await tokens.create(std::move(by), std::move(*asked));
     if (!made) {
-        const Errc code = made.error().code;
-        co_return problem(made.error(), code == Errc::exhausted ? 507 : status_of(code));
+        co_return problem(made.error(), storing_status_of(made.error().code));
     }
     const std::string id = made->value("id", "");
     HttpResponse response = json_response(dump_json(*made), 201);
@@ -112,8 +111,7 @@ Task<HttpResponse> revoke(TokenTable& tokens, HttpRequest request) {
     std::string id{request.param()};
     const auto done = co_await tokens.revoke(std::move(by), std::move(id));
     if (!done) {
-        const Errc code = done.error().code;
-        co_return problem(done.error(), code == Errc::exhausted ? 507 : status_of(code));
+        co_return problem(done.error(), storing_status_of(done.error().code));
     }
     HttpResponse response;
     response.status = 204;

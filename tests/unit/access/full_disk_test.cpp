@@ -43,7 +43,7 @@ TEST_F(FullDiskTest, ACancelIsRefusedAndTheJobGoesOnAsIfNobodyHadAsked) {
     until([&] { return store_->last_seq() >= before + 1; }, "a try");
     const std::string job = "/v1/jobs/" + id;
     const auto refused = call(owner, "POST " + job + "/cancel");
-    EXPECT_EQ(refused.status, 503) << refused.text();
+    EXPECT_EQ(refused.status, 507) << refused.text();
     const auto had = first.peer->count<wire::Ack>();
     limit_store(1'000'000);
     until([&] { return first.peer->count<wire::Ack>() > had; }, "what was said is heard");
