@@ -177,8 +177,22 @@ class Profile(unittest.TestCase):
                            (["--seconds", "nan"], "1 to 60"), (["--ranks", "7"], "no Python process of rank 7 here"),
                            (["--ranks", "0-x"], "is no rank")):
             self.assertIn(why, self.ask(*words, code=2)[1])
+        self.assertIn("end before its beginning", self.ask("--ranks", "5-3", code=2)[1])
+        self.output = self.root / "a file"
+        self.output.touch()
+        self.assertIn("--output: ", self.ask(code=2)[1])
         self.job = "ls-another"
         self.assertIn("no Python process of a rank here", self.ask(code=2)[1])
+
+    def test_a_disk_without_room_for_the_answer_and_a_rank_without_a_number(self):
+        """Where the process writes: it is said, and nothing is left."""
+        process = self.start(SPINS, rank="")
+        os.symlink("/dev/full", self.root / f"profile.{process.pid}.stacks.txt.new")
+        _, err = self.ask("--seconds", "1", code=1)
+        self.assertIn(f"rank unknown, process {process.pid}: no all: OSError: [Errno 28]", err)
+        self.assertEqual([path.name for path in self.root.glob("profile.*")], [])
+        self.ask("--seconds", "1")
+        self.assertEqual([path.name for path in self.output.iterdir()], [f"rank-unknown.{process.pid}.stacks.txt"])
 
     def test_a_script_s_own_handler_and_hooks_that_are_off(self):
         self.start(SPINS, LOCKSTEP_PYTHON_HOOKS="off")

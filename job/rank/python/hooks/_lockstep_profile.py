@@ -15,6 +15,7 @@ asks. torch's profiler sees the thread that starts it, so it is started and stop
 One step is looked at first, for how many operations it has: so many steps are recorded that they are not too many.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -22,7 +23,8 @@ import threading
 import time
 
 _EVERY = 0.01  # seconds between two samples
-_STEP_SECONDS = 10.0  # so long is the first step's end waited for, and the last one's
+_STEP_SECONDS = 10.0  # so long is the first step's end waited for
+_FILES_SECONDS = 10.0  # kept for the files before who asks gives up
 _OPERATIONS = 40_000  # recorded at most; torch 1.13 spends 60 us on each when the recording ends
 _TRACE_BYTES = 64 << 20  # of the trace, before it is packed
 _STACKS = 20_000  # different ones
@@ -40,14 +42,15 @@ def answer(folder):
             asked = json.load(file)
         seconds = min(max(float(asked["seconds"]), 0.1), 60.0)
         which = str(asked["id"])
-        late = time.monotonic() > float(asked["until"])  # the signal waited until a long call was over
+        until = float(asked["until"])
+        late = time.monotonic() + seconds > until  # the signal waited until a long call was over
     except (OSError, ValueError, KeyError, TypeError):
         return
     if not late and _busy.acquire(blocking=False):
-        _answer(folder, which, seconds)
+        _answer(folder, which, seconds, until)
 
 
-def _answer(folder, which, seconds):
+def _answer(folder, which, seconds, until):
     base = os.path.join(folder, f"profile.{os.getpid()}.")
     done = {"id": which, "files": [], "missing": [], "steps": 0, "samples": 0}
 
@@ -65,7 +68,7 @@ def _answer(folder, which, seconds):
         if recording is None:
             missing("trace", "this process has not imported torch")
         else:
-            why = recording.wait()
+            why = recording.wait(until - _FILES_SECONDS)
             done["steps"] = recording.steps
             if not why:
                 why = recording.save(base, done["files"])
@@ -84,9 +87,14 @@ def _answer(folder, which, seconds):
 
 
 def _write(path, text):
-    with open(path + ".new", "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    os.replace(path + ".new", path)
+    try:
+        with open(path + ".new", "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        os.replace(path + ".new", path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(path + ".new")  # of a full disk nothing is taken that nobody reads
+        raise
 
 
 # --- where Python is -------------------------------------------------------------------------------
@@ -218,14 +226,14 @@ class _Recording:
         profiler.start()  # fails if the script's own is on
         self.profiler = profiler
 
-    def wait(self):
+    def wait(self, until):
         """Why there is nothing; "" = there is. The samples were taken meanwhile."""
         first = self.armed + max(self.seconds, _STEP_SECONDS)
         while not self.finished.is_set():
             now = time.monotonic()
             if self.profiler is None and self.end == 0.0 and now >= first:
                 return f"no step ended within {now - self.armed:.0f} s: lockstep evidence --now tells where it is"
-            if now >= (self.end or first + _STEP_SECONDS) + self.seconds + _STEP_SECONDS:
+            if now >= until:
                 return f"a step has not ended after {now - self.armed:.0f} s: lockstep evidence --now tells where it is"
             self.finished.wait(0.1)
         return self.why

@@ -23,12 +23,12 @@ import shutil
 import signal
 import sys
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set
 
 __all__ = ["main"]
 
 _PROCESSES = 16  # asked at most
-_ANSWER_SECONDS = 30.0  # after the time asked for: a first step, a last one, the files
+_MORE_SECONDS = 40.0  # beside twice the time asked for: a first step, a last one, the files
 _FILE_BYTES = 64 << 20
 _NAMES = ("stacks.txt", "trace.json.gz", "operations.txt")
 _RANK_NAMES = ("LOCKSTEP_RANK", "RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -42,6 +42,10 @@ class _Process(NamedTuple):
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, f"profile.{self.pid}.{name}")
+
+    @property
+    def words(self) -> str:
+        return f"rank {self.rank if self.rank >= 0 else 'unknown'}, process {self.pid}"
 
 
 def _catches(pid: int) -> bool:
@@ -79,17 +83,19 @@ def _ranks(text: str) -> Set[int]:
         first, dash, last = word.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()) or len(first) > 6 or len(last) > 6:
             raise ValueError(f"--ranks: {word!r} is no rank; as in 0,3-5")
+        if int(last or first) < int(first):
+            raise ValueError(f"--ranks: {word!r} has its end before its beginning")
         out.update(range(int(first), int(last or first) + 1))
     return out
 
 
-def _ask(process: _Process, seconds: float, which: str) -> str:
-    """Why it cannot be asked; "" = it has been."""
+def _ask(process: _Process, seconds: float, which: str, until: float) -> str:
+    """Why it cannot be asked; "" = it has been. Of one who asked and was killed the question stays until its time is over."""
     path = process.path("ask")
     try:
         with open(path, encoding="utf-8") as file:
-            until = float(json.load(file)["until"])
-        if time.monotonic() < until + seconds:
+            theirs = float(json.load(file)["until"])
+        if time.monotonic() < theirs:
             return "somebody else has asked for a profile of it, which is not done yet"
         os.unlink(path)
     except (OSError, ValueError, KeyError, TypeError):
@@ -98,17 +104,17 @@ def _ask(process: _Process, seconds: float, which: str) -> str:
         for name in ("done", *_NAMES):
             if os.path.lexists(process.path(name)):
                 os.unlink(process.path(name))
-        question = {"id": which, "seconds": seconds, "until": time.monotonic() + seconds + _ANSWER_SECONDS}
+        question = {"id": which, "seconds": seconds, "until": until}
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(json.dumps(question))
-        if not _catches(process.pid):
-            return "the hooks are not in this Python"
         os.kill(process.pid, signal.SIGURG)
     except FileExistsError:
         return "somebody else has asked for a profile of it, which is not done yet"
-    except OSError:
-        return "it has ended"
+    except OSError as error:
+        _clear(process)
+        gone = isinstance(error, (ProcessLookupError, FileNotFoundError))
+        return "it has ended" if gone else f"it cannot be asked: {error}"
     return ""
 
 
@@ -121,36 +127,39 @@ def _answer(process: _Process, which: str) -> Optional[Dict[str, object]]:
         return None
 
 
-def _collect(process: _Process, done: Dict[str, object], folder: str, say: Sequence[str]) -> int:
+def _collect(process: _Process, done: Dict[str, object], folder: str) -> int:
     written = 0
-    who = say[0]
+    rank = f"{process.rank:05d}" if process.rank >= 0 else "unknown"
     files = done.get("files")
     for name in files if isinstance(files, list) else []:
         path = process.path(name)
         if name not in _NAMES or os.path.islink(path) or os.path.getsize(path) > _FILE_BYTES:
             continue
-        target = os.path.join(folder, f"rank-{max(process.rank, 0):05d}.{process.pid}.{name}")
-        shutil.copyfile(path, target)
-        print(f"{who}: {target}")
+        target = os.path.join(folder, f"rank-{rank}.{process.pid}.{name}")
+        try:
+            shutil.copyfile(path, target)
+        except OSError as error:
+            print(f"{process.words}: no {target}: {error.strerror}", file=sys.stderr)
+            continue
+        print(f"{process.words}: {target}")
         written += 1
     missing = done.get("missing")
     for gap in missing if isinstance(missing, list) else []:
-        print(f"{who}: no {gap['what']}: {gap['why']}", file=sys.stderr)
+        print(f"{process.words}: no {gap['what']}: {gap['why']}", file=sys.stderr)
     return written
 
 
-def _wait(asked: Dict[_Process, str], seconds: float, folder: str) -> int:
+def _wait(asked: Dict[_Process, str], until: float, folder: str) -> int:
     written = 0
-    end = time.monotonic() + seconds + _ANSWER_SECONDS
     while asked:
         for process, which in list(asked.items()):
-            who = f"rank {process.rank}, process {process.pid}"
+            who = process.words
             done = _answer(process, which)
             if done is not None:
-                written += _collect(process, done, folder, [who])
+                written += _collect(process, done, folder)
             elif not os.path.exists(f"/proc/{process.pid}"):
                 print(f"{who}: no profile: it has ended meanwhile", file=sys.stderr)
-            elif time.monotonic() >= end:
+            elif time.monotonic() >= until:
                 print(f"{who}: no profile: it did not come to run Python in time: lockstep evidence --now tells where "
                       "it is", file=sys.stderr)
             else:
@@ -195,17 +204,22 @@ def main(arguments: Optional[List[str]] = None) -> int:
     chosen = [one for one in found if wanted is None or one.rank in wanted]
     if len(chosen) > _PROCESSES:
         print(f"the first {_PROCESSES} of {len(chosen)} processes are asked; --ranks chooses", file=sys.stderr)
-    os.makedirs(options.output, exist_ok=True)
+    try:
+        os.makedirs(options.output, exist_ok=True)
+    except OSError as error:
+        print(f"lockstep.profile: --output: {error}", file=sys.stderr)
+        return 2
+    until = time.monotonic() + 2 * options.seconds + _MORE_SECONDS
     asked: Dict[_Process, str] = {}
     try:
         for process in chosen[:_PROCESSES]:
             which = os.urandom(8).hex()
-            why = _ask(process, options.seconds, which)
+            why = _ask(process, options.seconds, which, until)
             if why:
-                print(f"rank {process.rank}, process {process.pid}: no profile: {why}", file=sys.stderr)
+                print(f"{process.words}: no profile: {why}", file=sys.stderr)
             else:
                 asked[process] = which
-        return 0 if _wait(asked, options.seconds, options.output) else 1
+        return 0 if _wait(asked, until, options.output) else 1
     finally:
         for process in asked:
             _clear(process)
