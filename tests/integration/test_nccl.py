@@ -162,7 +162,7 @@ class RasOfTheDouble(Case):
     def test_ranks_that_call_themselves_the_same_are_not_mistaken_for_each_other(self):
         job_id = self.submit_in_namespaces('exec "$0" "$@"', "--skip", "2")
         job = self.daemon.wait_for(
-            job_id, lambda job: any("several call themselves process 1" in text for text in job.get("warnings", ())), 60,
+            job_id, lambda job: any("several have the same number" in text for text in job.get("warnings", ())), 60,
             "it is told")
         self.assertNotIn("desync", job)
 

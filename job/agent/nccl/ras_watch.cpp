@@ -80,12 +80,15 @@ bool same(const std::vector<wire::StartedRank>& a, const std::vector<wire::Start
 
 std::optional<std::int32_t> RasWatch::Processes::rank_of(std::int64_t pid) {
     std::optional<std::uint32_t> rank;
+    if (pid <= 0) {
+        return std::nullopt;  // RAS has lost it
+    }
     if (!inner.nested) {
         rank = pid > 1 ? outer.rank_of(pid) : std::nullopt;
     } else if (const auto found = inner.ranks.find(pid); found != inner.ranks.end()) {
         rank = found->second;
     } else if (inner.ambiguous.contains(pid)) {
-        twice = pid;
+        doubtful = true;
     } else {
         unknown = true;
     }
@@ -221,12 +224,10 @@ void RasWatch::take(Watching& watching, const std::string& text) {
         return;
     }
     tell(watching, watching.watch.take(*status, std::chrono::steady_clock::now()));
-    if (watching.processes->twice != 0) {
+    if (watching.processes->doubtful) {
         warn_once(
-            "ranks of this node are in process namespaces of their own, where several call "
-            "themselves process " +
-            std::to_string(watching.processes->twice) +
-            ": a rank that others wait for in NCCL is not named before they hang");
+            "ranks of this node are in process namespaces of their own, where several have the "
+            "same number: a rank that others wait for in NCCL is not named before they hang");
     }
 }
 

@@ -57,10 +57,10 @@ class RasWatch {
   private:
     // Which rank of this node a process is that RAS knows by the number it has for itself.
     struct Processes {
-        RankProcesses outer;     // as the agent sees them
-        InnerPids inner{};       // as they see themselves, when it was looked last
-        bool unknown = false;    // RAS knew one since that is in neither
-        std::int64_t twice = 0;  // one that several ranks have; 0: none
+        RankProcesses outer;    // as the agent sees them
+        InnerPids inner{};      // as they see themselves, when it was looked last
+        bool unknown = false;   // RAS knew one since that is in neither
+        bool doubtful = false;  // RAS knew one by a number that several ranks have
         std::optional<std::int32_t> rank_of(std::int64_t pid);
     };
     // All that the watch over one generation has under way: an earlier one that is still ending
