@@ -48,6 +48,21 @@ class RetentionTest : public ControlTest {
     Result<std::string> remove(const std::string& id, bool keep_checkpoints = false) {
         return run(control_->remove(ada_, id, keep_checkpoints));
     }
+    // Files and snapshots included.
+    void removals_done() {
+        const auto left = [&] {
+            const std::function<Result<std::vector<RemovalRow>>(Database&)> read =
+                [](Database& db) { return db.unfinished_removals(JobId{}, 10); };
+            const auto rows = run(store_->read<std::vector<RemovalRow>>(read));
+            return !rows || !rows->empty();
+        };
+        until([&] { return !left(); }, "all that was removed is cleared");
+    }
+    std::int64_t bytes_of(const std::string& id) const {
+        const auto never = std::chrono::steady_clock::time_point::max();
+        const DiskUse use = disk_use(runs(id), limits::kFilesOfJob, never);
+        return use.logs + use.evidence + use.checkpoints + use.other;
+    }
     fs::path runs(const std::string& id) const { return folder_ / "runs" / id; }
     static void write(const fs::path& file, std::size_t bytes) {
         fs::create_directories(file.parent_path());
@@ -213,6 +228,21 @@ TEST_F(RetentionTest, BeyondTheRoomTheyMayTakeTheOldestJobsGo) {
     EXPECT_FALSE(show(ids[3]).is_null());
 }
 
+TEST_F(RetentionTest, WhatJustFitsTheRoomStays) {
+    std::vector<std::string> ids;
+    for (int i = 0; i < 3; ++i) {
+        ids.push_back(ended());
+        days_pass(2);
+    }
+    shut_down();
+    keep_bytes_ = bytes_of(ids[1]) + bytes_of(ids[2]);
+    boot();
+    // Files go after all rows of a pass have gone.
+    until([&] { return show(ids[0]).is_null() && !fs::exists(runs(ids[0])); }, "the oldest goes");
+    EXPECT_FALSE(show(ids[1]).is_null()) << "with the last one it takes exactly what they may";
+    EXPECT_FALSE(show(ids[2]).is_null());
+}
+
 TEST_F(RetentionTest, WhatEndedTodayStaysHoweverMuchItTakes) {
     const std::string old = ended();
     days_pass(2);
@@ -366,8 +396,10 @@ TEST_F(RetentionTest, ASnapshotStaysForAJobThatCameAfterTheLastOneWasRemoved) {
     shut_down();
     boot();
     const std::string second = submitted(where);
-    until([&] { return !fs::exists(runs(first)); }, "the first is gone");
+    removals_done();
+    EXPECT_FALSE(fs::exists(runs(first)));
     EXPECT_FALSE(show(second).is_null());
+    EXPECT_TRUE(fs::exists(snapshot / "train.py"));
 }
 
 TEST_F(RetentionTest, ASnapshotIsFoundWhateverThePathLooksLike) {
@@ -395,7 +427,7 @@ TEST_F(RetentionTest, ASnapshotGoesWithItsLastJob) {
     const std::string first = ended(where);
     const std::string second = ended(where);
     ASSERT_TRUE(remove(first).has_value());
-    until([&] { return !fs::exists(runs(first)); }, "gone");
+    removals_done();
     EXPECT_TRUE(fs::exists(snapshot / "src" / "train.py"));
     ASSERT_TRUE(remove(second).has_value());
     until([&] { return !fs::exists(snapshot); }, "the snapshot goes, too");
