@@ -1,15 +1,13 @@
-// size: the answers of each route and version
-// What slurmrestd answers, as recorded (22.05) or documented (after), and as an attacker would.
-#include "scheduler-integration/slurm/rest_text.hpp"
-
-#include "job/base/text.hpp"
+#include "job/base/json.hpp"
 #include "scheduler-integration/slurm/slurm_json.hpp"
 #include "tests/unit/slurm/fixtures.hpp"
+#include "tests/unit/slurm/rest_text_fixture.hpp"
 
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace lockstep::rest {
 namespace {
@@ -18,190 +16,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using Kind = SubmitReply::Kind;
-
-constexpr std::int64_t kNow = 1'795'264'000;
-
-ClientResponse answer(int status, std::string body) {
-    ClientResponse out;
-    out.status = status;
-    out.body = std::move(body);
-    return out;
-}
-
-std::string jwt(const std::string& claims) {
-    const auto part = [](const std::string& text) {
-        std::string out = base64_encode(text);
-        std::replace(out.begin(), out.end(), '+', '-');
-        std::replace(out.begin(), out.end(), '/', '_');
-        std::erase(out, '=');
-        return out;
-    };
-    return part(R"({"alg":"HS256","typ":"JWT"})") + "." + part(claims) + ".c2lnbmF0dXJl";
-}
-
-// --- tokens
-
-TEST(RestToken, ReadsTheClaimsThatSlurmWrites) {
-    const auto claims = read_token(jwt(R"({"exp":1795265876,"iat":1795264076,"sun":"lstest-a"})"));
-    ASSERT_TRUE(claims);
-    EXPECT_EQ(claims->expires, 1'795'265'876);
-    EXPECT_EQ(claims->issued, 1'795'264'076);
-    EXPECT_EQ(claims->user, "lstest-a");
-}
-
-TEST(RestToken, TakesWhatIsMissingForUnknown) {
-    for (const char* text : {"{}", R"({"exp":"soon","iat":-1,"sun":7})", R"({"exp":1e300})"}) {
-        const auto claims = read_token(jwt(text));
-        ASSERT_TRUE(claims) << text;
-        EXPECT_EQ(claims->expires, std::nullopt);
-        EXPECT_EQ(claims->user, "");
-    }
-    EXPECT_EQ(read_token(jwt(R"({"exp":1795265876.75})"))->expires, 1'795'265'876);
-}
-
-TEST(RestToken, RefusesWhatIsNone) {
-    const std::vector<std::string> bad{"",
-                                       "a",
-                                       "a.b",
-                                       "a.b.c.d",
-                                       ".e30.",
-                                       "e30.!!.x",
-                                       jwt("[1]"),
-                                       jwt("{"),
-                                       "e30.e30.x\r\nX-Evil: 1",
-                                       "e30.e30.x y",
-                                       std::string(20'000, 'a') + ".e30.x"};
-    for (const std::string& token : bad) {
-        EXPECT_FALSE(read_token(token)) << token.substr(0, 40);
-    }
-}
-
-TEST(RestToken, NamesTheUserWhoHasToRenewIt) {
-    const std::string good = jwt(R"({"exp":1795265876,"sun":"ada"})");
-    EXPECT_EQ(token_problem(good, "ada", kNow), std::nullopt);
-    EXPECT_EQ(token_problem(jwt("{}"), "ada", kNow), std::nullopt);
-    const auto none = token_problem("", "ada", kNow);
-    ASSERT_TRUE(none);
-    EXPECT_EQ(none->code, Errc::denied);
-    EXPECT_THAT(none->message, HasSubstr("no Slurm token of ada"));
-    const auto old = token_problem(good, "ada", 1'795'265'876);
-    ASSERT_TRUE(old);
-    EXPECT_EQ(old->code, Errc::denied);
-    EXPECT_THAT(old->message,
-                HasSubstr("the Slurm token of ada has expired (2026-11-21T12:57:56Z)"));
-    const auto other = token_problem(good, "bob", kNow);
-    ASSERT_TRUE(other);
-    EXPECT_EQ(other->message, "the Slurm token of bob is made out to ada");
-    const auto junk = token_problem("junk", "ada", kNow);
-    ASSERT_TRUE(junk);
-    EXPECT_THAT(junk->message, HasSubstr("the Slurm token of ada is not a JSON Web Token"));
-    EXPECT_THAT(junk->message, testing::Not(HasSubstr("junk")));  // a secret, whatever it is
-}
-
-// --- submissions; * seen live (22.05.8)
-
-struct Submission {
-    int status;
-    std::string body;
-    Kind kind;
-    std::string message;
-};
-
-std::string errors(const std::string& list) {
-    return R"({"meta":{},"errors":[)" + list + R"(]})";
-}
-
-const std::vector<Submission> kSubmissions{
-    {200, R"({"meta":{},"errors":[],"job_id":17,"step_id":"BATCH"})", Kind::accepted, ""},  // *
-    {500, errors(R"({"error_code":2000,"error":"Invalid partition name specified"})"),      // *
-     Kind::rejected, "Invalid partition name specified"},
-    {500, errors(R"({"error_code":2029,"error":"Invalid feature specification"})"),  // *
-     Kind::rejected, "Invalid feature"},
-    {200, errors(R"({"error_number":2000,"error":"Invalid partition name specified"})"),
-     Kind::rejected, "Invalid partition"},
-    {500, errors(R"({"error_code":5005,"error":"Zero Bytes were transmitted or received"})"),  // *
-     Kind::ambiguous, "Zero Bytes"},
-    {500, errors(R"({"error_number":-1,"error":"Unspecified error"})"), Kind::denied, ""},
-    {500, errors(R"({"error":"Socket timed out on send/recv operation"})"), Kind::ambiguous, ""},
-    {500, errors(R"x({"error":"Unable to contact slurm controller (connect failure)"})x"),
-     Kind::not_submitted, "Unable to contact"},
-    {200, errors(R"({"error":"something new"})"), Kind::denied, "something new"},
-    {400,
-     errors(R"({"description":"Disabled key: \"contiguous\"","error_number":1},)"  // *
-            R"({"error_code":9001,"error":"Failure during parsing"})"),
-     Kind::rejected, "Disabled key"},
-    {400, "Unable to parse query.", Kind::rejected, "HTTP 400: Unable to parse query."},  // *
-    {404, "Unable find requested URL.", Kind::not_submitted, "HTTP 404"},                 // *
-    {401, "Authentication failure", Kind::not_submitted, "the Slurm token of ada"},       // *
-    {403, "", Kind::not_submitted, "the Slurm token of ada"},
-    {408, "", Kind::not_submitted, "HTTP 408"},
-    {413, "", Kind::rejected, "HTTP 413"},
-    {429, "", Kind::not_submitted, "HTTP 429"},
-    {502, "<html>Bad Gateway</html>", Kind::ambiguous, "HTTP 502"},
-    {503, "", Kind::ambiguous, "HTTP 503"},
-    {200, "", Kind::ambiguous, "not JSON"},
-    {200, "{", Kind::ambiguous, "not JSON"},
-    {200, "[]", Kind::ambiguous, "no number"},
-    {200, "{}", Kind::ambiguous, "no number"},
-    {200, R"({"job_id":0})", Kind::ambiguous, "no number"},
-    {200, R"({"job_id":-5})", Kind::ambiguous, "no number"},
-    {200, R"({"job_id":"17"})", Kind::ambiguous, "no number"},
-    {200, R"({"job_id":1.5})", Kind::ambiguous, "no number"},
-    {200, R"({"job_id":99999999999})", Kind::ambiguous, "no number"},
-    {200, R"({"job_id":17,"result":{"job_id":18}})", Kind::ambiguous, "no number"},
-    // A job that has to wait. *: sbatch says "Submitted batch job 119".
-    {200,
-     R"x({"errors":[{"error_code":2068,"error":"Required node not available (down, drained or )x"
-     R"x(reserved)"}],"job_id":119,"step_id":"BATCH","job_submit_user_msg":""})x",
-     Kind::accepted, ""},
-    {500, R"({"errors":[{"error_number":2015,"error":"Requested partition"}],"job_id":18})",
-     Kind::accepted, ""},
-    {200, R"({"result":{"job_id":18,"error_code":2068}})", Kind::accepted, ""},
-    {200, R"({"result":{"job_id":18,"error_code":0}})", Kind::accepted, ""},
-    {302, "", Kind::ambiguous, "HTTP 302"},
-};
-
-TEST(RestSubmit, IsOnlyCertainOfWhatIsCertain) {
-    for (const Submission& one : kSubmissions) {
-        SCOPED_TRACE(std::to_string(one.status) + " " + one.body);
-        const SubmitReply reply = submit_reply(answer(one.status, one.body), "ada");
-        EXPECT_EQ(reply.kind, one.kind);
-        EXPECT_THAT(reply.message, HasSubstr(one.message));
-        EXPECT_EQ(reply.id != 0, one.kind == Kind::accepted);
-    }
-}
-
-// --- failed queries
-
-TEST(RestFailure, SaysWhoseFaultItIs) {
-    const auto code = [](int status, const std::string& body) {
-        return query_failure("jobs", answer(status, body), "ada").code;
-    };
-    EXPECT_EQ(code(401, "Authentication failure"), Errc::denied);
-    EXPECT_EQ(code(403, ""), Errc::denied);
-    EXPECT_EQ(code(500, errors(R"({"error_number":2017,"error":"translated"})")), Errc::not_found);
-    EXPECT_EQ(code(500, errors(R"({"error_number":2021,"error":"translated"})")), Errc::conflict);
-    EXPECT_EQ(code(500, errors(R"({"error_number":2002,"error":"translated"})")), Errc::denied);
-    EXPECT_EQ(code(500, errors(R"({"error_number":1007,"error":"translated"})")), Errc::denied);
-    EXPECT_EQ(code(500, errors(R"({"error_number":6000,"error":"translated"})")), Errc::denied);
-    EXPECT_EQ(code(500, errors(R"({"error":"Invalid authentication credential"})")), Errc::denied);
-    EXPECT_EQ(code(500, errors(R"({"error":"Authentication credential expired"})")), Errc::denied);
-    EXPECT_EQ(code(500, errors(R"({"error_number":2000,"error":"Invalid user"})")),
-              Errc::unavailable)
-        << "the number counts";
-    EXPECT_EQ(code(500, errors(R"({"error":"Invalid job id specified"})")), Errc::not_found);
-    EXPECT_EQ(code(500, errors(R"({"error":"Access/permission denied"})")), Errc::denied);
-    EXPECT_EQ(code(500, errors(R"({"error":"Protocol authentication error"})")), Errc::denied);
-    EXPECT_EQ(code(500, ""), Errc::unavailable);
-    EXPECT_EQ(code(404, "Unable find requested URL."), Errc::unavailable);
-    const Error unsaid = query_failure(
-        "jobs",
-        answer(500, errors(R"({"description":"Failed while looking for jobs","error_number":-1,)"
-                           R"("error":"Unspecified error","source":"slurm_load_jobs"})")),
-        "ada");
-    EXPECT_EQ(unsaid.code, Errc::unavailable);
-    EXPECT_THAT(unsaid.message, HasSubstr("maybe it does not take the Slurm token of ada"));
-}
 
 // --- the answers of each version
 
@@ -490,53 +304,6 @@ TEST(RestSubmit, IsReadFromEveryVersion) {
         EXPECT_EQ(bad.kind, Kind::rejected);
         EXPECT_THAT(bad.message, HasSubstr("Invalid partition name specified"));
     }
-}
-
-// --- bytes that mean harm
-
-TEST(RestHostile, NothingIsTakenFromTornOrForeignBytes) {
-    const std::vector<std::string> bodies{
-        "",
-        "{",
-        "[",
-        "null",
-        "\xff\xfe",
-        R"({"nodes":)",
-        R"({"nodes":[{]})",
-        R"({"nodes":[1,"x"]}x)",
-        R"({"nodes":[],"nodes":[]})",
-        R"({"jobs":{}})",
-        "{\"nodes\":[" + std::string(200'000, '['),
-        R"({"nodes":[{"name":"n1"}],"errors":[{"error":"late"}]})"};
-    for (const std::string& body : bodies) {
-        SCOPED_TRACE(body.substr(0, 40));
-        const ClientResponse response = answer(200, body);
-        EXPECT_FALSE(parse_nodes(response, "demo"));
-        EXPECT_FALSE(parse_partitions(response, "demo"));
-        EXPECT_FALSE(parse_history(response, "demo", 0));
-        EXPECT_FALSE(parse_job_detail(response, "demo"));
-        EXPECT_FALSE(parse_ping_answer(response, "demo"));
-        EXPECT_NE(submit_reply(response, "demo").kind, Kind::accepted);
-    }
-}
-
-TEST(RestHostile, RowsWithoutSenseAreCounted) {
-    const auto nodes = parse_nodes(
-        answer(200, R"({"nodes":[{},7,null,{"name":"a;b","cpus":1,"state":["IDLE"]},)"
-                    R"({"name":"n1","cpus":-1,"state":["IDLE"]},{"name":"n2","cpus":4}]})"),
-        "demo");
-    ASSERT_TRUE(nodes);
-    EXPECT_THAT(nodes->nodes, IsEmpty());
-    EXPECT_EQ(nodes->malformed, 6U);
-    const auto jobs = parse_history(
-        answer(200, R"({"jobs":[{"job_id":1,"name":"a\nb","user":"demo","state":{"current":"X"}},)"
-                    R"({"job_id":-1,"name":"a","user":"demo","state":{"current":"FAILED"}},)"
-                    R"x({"job_id":1,"name":"a","user":"demo","nodes":"$(x)",)x"
-                    R"("state":{"current":"FAILED"}}]})"),
-        "demo", 0);
-    ASSERT_TRUE(jobs);
-    EXPECT_THAT(jobs->jobs, IsEmpty());
-    EXPECT_EQ(jobs->malformed, 3U);
 }
 
 }  // namespace

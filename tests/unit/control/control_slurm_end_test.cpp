@@ -1,208 +1,16 @@
-// size: one fixture, a test for each way in which an allocation ends
-// What control does with a scheduler that may take an attempt without our hearing of it.
-#include "tests/unit/control/control_fixture.hpp"
+// How an allocation ends while its agents are there, and whose doing it is said to be.
+#include "tests/unit/control/control_slurm_fixture.hpp"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 
 namespace lockstep {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-class ControlSlurmTest : public ControlTest {
-  protected:
-    void SetUp() override {
-        ControlTest::SetUp();
-        scheduler_.needs_intent = true;
-        scheduler_.handover.id = "17";
-        scheduler_.seen.id = "17";
-    }
-    std::vector<std::string> kinds(const std::string& id) {
-        std::vector<std::string> out;
-        auto run = [&]() -> Task<void> {
-            const auto page = co_await control_->events(ada_, id, first_events(100));
-            const Json json = *parse_json(page.value());
-            for (const auto& item : json["items"]) {
-                out.push_back(item["kind"]);
-            }
-        };
-        wait(run());
-        return out;
-    }
-    bool happened(const std::string& id, const std::string& kind) {
-        const auto all = kinds(id);
-        return std::find(all.begin(), all.end(), kind) != all.end();
-    }
-    // Whether an event has these words.
-    bool told(const std::string& id, const std::string& words) {
-        std::string page;
-        auto run = [&]() -> Task<void> {
-            const auto events = co_await control_->events(ada_, id, first_events(100));
-            page = events.value();
-        };
-        wait(run());
-        return page.find(words) != std::string::npos;
-    }
-    // What the newest attempt shows as its number in the scheduler; "" before there is one.
-    std::string scheduler_id(const std::string& id) {
-        const Json job = show(id);
-        return job["attempts"].empty() ? "" : job["attempts"].back().value("scheduler_id", "");
-    }
-    TestAgent hello_from(std::int32_t node, const std::string& allocation) {
-        TestAgent agent = connect();
-        wire::Hello hello;
-        hello.node_rank = node;
-        hello.node = "n" + std::to_string(node);
-        hello.incarnation = allocation + "-" + std::to_string(node);
-        hello.allocation = allocation;
-        agent.say(hello);
-        return agent;
-    }
-    // A job whose two ranks run in allocation 17.
-    std::string running(std::vector<TestAgent>& agents) {
-        const std::string id = submit()->id;
-        until([&] { return scheduler_.submissions == 1; }, "handed over");
-        for (std::int32_t node = 0; node < 2; ++node) {
-            agents.push_back(hello_from(node, "17"));
-            wire::Join join;
-            join.address = "127.0.0.1";
-            join.port = 5000;
-            agents.back().say(join);
-        }
-        for (std::int32_t node = 0; node < 2; ++node) {
-            TestAgent& agent = agents[static_cast<std::size_t>(node)];
-            until([&] { return agent.peer->last<wire::World>() != nullptr; }, "WORLD");
-            agent.say(wire::Ready{1});
-        }
-        for (std::int32_t node = 0; node < 2; ++node) {
-            TestAgent& agent = agents[static_cast<std::size_t>(node)];
-            until([&] { return agent.peer->last<wire::Start>() != nullptr; }, "START");
-            wire::Started started;
-            started.generation = 1;
-            started.ranks.push_back({node, 100 + node});
-            agent.say(started);
-        }
-        until([&] { return state(id) == "running"; }, "running");
-        return id;
-    }
-    void ended(CauseClass kind, const std::string& message) {
-        scheduler_.seen.state = AllocationState::ended;
-        scheduler_.seen.cause.kind = kind;
-        scheduler_.seen.cause.message = message;
-    }
-};
-
-TEST_F(ControlSlurmTest, AnIntentIsStoredBeforeTheSchedulerIsAsked) {
-    scheduler_.seen.state = AllocationState::pending;
-    scheduler_.seen.reason = "the nodes it needs are busy";
-    const std::string id = submit()->id;
-    until([&] { return show(id).value("pending_reason", "") == "the nodes it needs are busy"; },
-          "it waits in the queue");
-    EXPECT_THAT(kinds(id), ElementsAre("submitted", "attempt_created", "attempt_submitting",
-                                       "attempt_submitted"));
-    EXPECT_EQ(scheduler_.submissions, 1);
-    EXPECT_GT(scheduler_.last.intent_at, 0);
-    EXPECT_EQ(scheduler_id(id), "17");
-}
-
-TEST_F(ControlSlurmTest, AfterARestartAnIntentWithoutAnIdIsLookedForAndNotRepeated) {
-    scheduler_.handover.kind = Handover::Kind::wait;  // the daemon dies before it hears of the id
-    const std::string id = submit()->id;
-    until([&] { return scheduler_.submissions == 1; }, "handed over");
-    shut_down();
-    scheduler_.seen.state = AllocationState::pending;
-    boot();
-    until([&] { return show(id).value("pending_reason", "") == "looking for it"; }, "it is sought");
-    EXPECT_EQ(scheduler_.submissions, 1);
-    scheduler_.unsure = Handover::Kind::placed;
-    until([&] { return scheduler_id(id) == "17"; }, "adopted");
-    EXPECT_EQ(scheduler_.submissions, 1);
-}
-
-TEST_F(ControlSlurmTest, AJobThatTheSchedulerForgotIsHandedOverUnderANewIntent) {
-    scheduler_.seen.state = AllocationState::pending;
-    const std::string id = submit()->id;
-    until([&] { return scheduler_id(id) == "17"; }, "placed");
-    scheduler_.seen.kind = Observation::Kind::absent;
-    scheduler_.unsure = Handover::Kind::again;
-    scheduler_.handover.id = "18";
-    until([&] { return scheduler_.submissions == 2; }, "handed over again");
-    scheduler_.seen.kind = Observation::Kind::state;
-    until([&] { return scheduler_id(id) == "18"; }, "new id");
-    EXPECT_THAT(kinds(id),
-                ElementsAre("submitted", "attempt_created", "attempt_submitting",
-                            "attempt_submitted", "attempt_submitting", "attempt_submitted"));
-}
-
-TEST_F(ControlSlurmTest, ARefusalEndsTheJobWithTheSchedulersWords) {
-    scheduler_.handover = {Handover::Kind::refused, "", "Invalid account"};
-    const std::string id = submit()->id;
-    scheduler_.seen.kind = Observation::Kind::absent;
-    until([&] { return state(id) == "failed"; }, "failed");
-    EXPECT_EQ(show(id)["cause"]["class"], "scheduler");
-    EXPECT_EQ(show(id)["cause"]["message"], "Invalid account");
-}
-
-TEST_F(ControlSlurmTest, AJobIsHeldAndReleasedAsTheSchedulerSays) {
-    scheduler_.seen.state = AllocationState::pending;
-    scheduler_.seen.held = true;
-    scheduler_.seen.reason = "held by an administrator";
-    scheduler_.seen.expected_start = 1'800'000'000'000;
-    const std::string id = submit()->id;
-    until([&] { return state(id) == "held"; }, "held");
-    EXPECT_EQ(show(id)["pending_reason"], "held by an administrator");
-    EXPECT_EQ(show(id)["expected_start"], "2027-01-15T08:00:00.000Z");
-    scheduler_.seen.held = false;
-    until([&] { return state(id) == "queued"; }, "released");
-}
-
-TEST_F(ControlSlurmTest, AnAllocationThatEndsInTheQueueIsTheCause) {
-    ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
-    const std::string id = submit()->id;
-    until([&] { return state(id) == "cancelled"; }, "cancelled");
-    EXPECT_EQ(show(id)["cause"]["message"], "Slurm job 17 was cancelled outside Lockstep");
-}
-
-TEST_F(ControlSlurmTest, AnAllocationThatStartsAndEndsBeforeAnyAgentCameIsTheCauseToo) {
-    const std::string id = submit()->id;
-    until([&] { return state(id) == "starting"; }, "placed");
-    ended(CauseClass::scheduler, "Slurm job 17 failed (exit code 127)");
-    until([&] { return state(id) == "failed"; }, "failed");
-    EXPECT_EQ(show(id)["cause"]["class"], "scheduler");
-    EXPECT_EQ(show(id)["cause"]["message"], "Slurm job 17 failed (exit code 127)");
-}
-
-TEST_F(ControlSlurmTest, ASecondCopyOfAnAttemptIsFencedAndTheSchedulerIsToldWhichStays) {
-    const std::string id = submit()->id;
-    until([&] { return scheduler_.submissions == 1; }, "handed over");
-    TestAgent first = hello_from(0, "18");  // not the acknowledged one: it was first all the same
-    until([&] { return first.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
-    EXPECT_EQ(scheduler_.claimed_by, "18");
-    TestAgent other = hello_from(1, "17");
-    until([&] { return other.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
-    EXPECT_THAT(other.peer->last<wire::Fenced>()->message, HasSubstr("runs in allocation 18"));
-    EXPECT_EQ(scheduler_id(id), "18");
-}
-
-// It would have the attempt for the moment that its end takes, and the copy that stays would be
-// ended for it.
-TEST_F(ControlSlurmTest, ACopyThatIsBeingEndedDoesNotGetTheAttemptByCallingInFirst) {
-    const std::string id = submit()->id;
-    until([&] { return scheduler_.submissions == 1; }, "handed over");
-    scheduler_.surplus = "18";
-    TestAgent ended = hello_from(0, "18");
-    until([&] { return ended.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
-    EXPECT_THAT(ended.peer->last<wire::Fenced>()->message,
-                HasSubstr("allocation 18 is a second copy of attempt 1 and is being ended"));
-    EXPECT_FALSE(happened(id, "agent_claimed"));
-    TestAgent kept = hello_from(0, "17");
-    until([&] { return kept.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
-    EXPECT_EQ(scheduler_.claimed_by, "17");
-}
 
 TEST_F(ControlSlurmTest, ATimeLimitGoesBeforeTheSignalThatItSent) {
     std::vector<TestAgent> agents;
@@ -510,16 +318,6 @@ TEST_F(ControlSlurmTest, RanksThatOutliveAnAllocationThatHasEndedOtherwiseAreEnd
     agents[1].session->on_closed();
     until([&] { return state(id) == "failed"; }, "failed");
     EXPECT_EQ(show(id)["cause"]["class"], "preempted");
-}
-
-TEST_F(ControlSlurmTest, WhatIsSaidOfAHandoverIsAWarningOnce) {
-    scheduler_.seen.state = AllocationState::pending;
-    scheduler_.handover.warning = "it may run on n1 again";
-    const std::string id = submit()->id;
-    until([&] { return show(id).contains("warnings"); }, "warned");
-    const auto looked = scheduler_.polls;
-    until([&] { return scheduler_.polls > looked + 2; }, "three looks");
-    EXPECT_EQ(show(id)["warnings"], Json::array({"it may run on n1 again"}));
 }
 
 TEST_F(ControlSlurmTest, WhenAnAttemptEndedIsKnownInThisDaemonsLifeAndInTheNext) {

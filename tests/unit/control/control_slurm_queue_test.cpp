@@ -1,0 +1,131 @@
+// An attempt until its agents call in: handed over, sought, held, refused, a second copy of itself.
+#include "tests/unit/control/control_slurm_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST_F(ControlSlurmTest, AnIntentIsStoredBeforeTheSchedulerIsAsked) {
+    scheduler_.seen.state = AllocationState::pending;
+    scheduler_.seen.reason = "the nodes it needs are busy";
+    const std::string id = submit()->id;
+    until([&] { return show(id).value("pending_reason", "") == "the nodes it needs are busy"; },
+          "it waits in the queue");
+    EXPECT_THAT(kinds(id), ElementsAre("submitted", "attempt_created", "attempt_submitting",
+                                       "attempt_submitted"));
+    EXPECT_EQ(scheduler_.submissions, 1);
+    EXPECT_GT(scheduler_.last.intent_at, 0);
+    EXPECT_EQ(scheduler_id(id), "17");
+}
+
+TEST_F(ControlSlurmTest, AfterARestartAnIntentWithoutAnIdIsLookedForAndNotRepeated) {
+    scheduler_.handover.kind = Handover::Kind::wait;  // the daemon dies before it hears of the id
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    shut_down();
+    scheduler_.seen.state = AllocationState::pending;
+    boot();
+    until([&] { return show(id).value("pending_reason", "") == "looking for it"; }, "it is sought");
+    EXPECT_EQ(scheduler_.submissions, 1);
+    scheduler_.unsure = Handover::Kind::placed;
+    until([&] { return scheduler_id(id) == "17"; }, "adopted");
+    EXPECT_EQ(scheduler_.submissions, 1);
+}
+
+TEST_F(ControlSlurmTest, AJobThatTheSchedulerForgotIsHandedOverUnderANewIntent) {
+    scheduler_.seen.state = AllocationState::pending;
+    const std::string id = submit()->id;
+    until([&] { return scheduler_id(id) == "17"; }, "placed");
+    scheduler_.seen.kind = Observation::Kind::absent;
+    scheduler_.unsure = Handover::Kind::again;
+    scheduler_.handover.id = "18";
+    until([&] { return scheduler_.submissions == 2; }, "handed over again");
+    scheduler_.seen.kind = Observation::Kind::state;
+    until([&] { return scheduler_id(id) == "18"; }, "new id");
+    EXPECT_THAT(kinds(id),
+                ElementsAre("submitted", "attempt_created", "attempt_submitting",
+                            "attempt_submitted", "attempt_submitting", "attempt_submitted"));
+}
+
+TEST_F(ControlSlurmTest, ARefusalEndsTheJobWithTheSchedulersWords) {
+    scheduler_.handover = {Handover::Kind::refused, "", "Invalid account"};
+    const std::string id = submit()->id;
+    scheduler_.seen.kind = Observation::Kind::absent;
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "scheduler");
+    EXPECT_EQ(show(id)["cause"]["message"], "Invalid account");
+}
+
+TEST_F(ControlSlurmTest, AJobIsHeldAndReleasedAsTheSchedulerSays) {
+    scheduler_.seen.state = AllocationState::pending;
+    scheduler_.seen.held = true;
+    scheduler_.seen.reason = "held by an administrator";
+    scheduler_.seen.expected_start = 1'800'000'000'000;
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "held"; }, "held");
+    EXPECT_EQ(show(id)["pending_reason"], "held by an administrator");
+    EXPECT_EQ(show(id)["expected_start"], "2027-01-15T08:00:00.000Z");
+    scheduler_.seen.held = false;
+    until([&] { return state(id) == "queued"; }, "released");
+}
+
+TEST_F(ControlSlurmTest, AnAllocationThatEndsInTheQueueIsTheCause) {
+    ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "cancelled"; }, "cancelled");
+    EXPECT_EQ(show(id)["cause"]["message"], "Slurm job 17 was cancelled outside Lockstep");
+}
+
+TEST_F(ControlSlurmTest, AnAllocationThatStartsAndEndsBeforeAnyAgentCameIsTheCauseToo) {
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "starting"; }, "placed");
+    ended(CauseClass::scheduler, "Slurm job 17 failed (exit code 127)");
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "scheduler");
+    EXPECT_EQ(show(id)["cause"]["message"], "Slurm job 17 failed (exit code 127)");
+}
+
+TEST_F(ControlSlurmTest, ASecondCopyOfAnAttemptIsFencedAndTheSchedulerIsToldWhichStays) {
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    TestAgent first = hello_from(0, "18");  // not the acknowledged one: it was first all the same
+    until([&] { return first.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    EXPECT_EQ(scheduler_.claimed_by, "18");
+    TestAgent other = hello_from(1, "17");
+    until([&] { return other.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
+    EXPECT_THAT(other.peer->last<wire::Fenced>()->message, HasSubstr("runs in allocation 18"));
+    EXPECT_EQ(scheduler_id(id), "18");
+}
+
+// It would have the attempt for the moment that its end takes, and the copy that stays would be
+// ended for it.
+TEST_F(ControlSlurmTest, ACopyThatIsBeingEndedDoesNotGetTheAttemptByCallingInFirst) {
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    scheduler_.surplus = "18";
+    TestAgent ended = hello_from(0, "18");
+    until([&] { return ended.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
+    EXPECT_THAT(ended.peer->last<wire::Fenced>()->message,
+                HasSubstr("allocation 18 is a second copy of attempt 1 and is being ended"));
+    EXPECT_FALSE(happened(id, "agent_claimed"));
+    TestAgent kept = hello_from(0, "17");
+    until([&] { return kept.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    EXPECT_EQ(scheduler_.claimed_by, "17");
+}
+
+TEST_F(ControlSlurmTest, WhatIsSaidOfAHandoverIsAWarningOnce) {
+    scheduler_.seen.state = AllocationState::pending;
+    scheduler_.handover.warning = "it may run on n1 again";
+    const std::string id = submit()->id;
+    until([&] { return show(id).contains("warnings"); }, "warned");
+    const auto looked = scheduler_.polls;
+    until([&] { return scheduler_.polls > looked + 2; }, "three looks");
+    EXPECT_EQ(show(id)["warnings"], Json::array({"it may run on n1 again"}));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+// The routes that hand out what was written: logs, evidence and the stream of events.
+#include "tests/unit/http/routes_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+TEST_F(RoutesTest, LogsComeInSlices) {
+    write_log("one\ntwo\nthree\n");
+    const auto all = get(of_job("/logs"));
+    EXPECT_EQ(all.status, 200);
+    EXPECT_EQ(all.body, "one\ntwo\nthree\n");
+    EXPECT_EQ(all.header("Content-Type"), "text/plain; charset=utf-8");
+    EXPECT_EQ(all.header("Lockstep-Log-Offset"), "0");
+    EXPECT_EQ(all.header("Lockstep-Log-Next"), "14");
+    EXPECT_EQ(get(of_job("/logs?rank=0&tail=2")).body, "two\nthree\n");
+    EXPECT_EQ(get(of_job("/logs?offset=4")).body, "two\nthree\n");
+    EXPECT_EQ(get(of_job("/logs?rank=1")).status, 404);
+    EXPECT_EQ(get(of_job("/logs?tail=1&offset=1")).status, 400);
+    EXPECT_EQ(get(of_job("/logs?rank=-1")).status, 400);
+    EXPECT_EQ(get(of_job("/logs?rank=../../etc")).status, 400);
+}
+
+TEST_F(RoutesTest, EvidenceIsAListAndItsFiles) {
+    const auto listed = get(of_job("/evidence"));
+    EXPECT_EQ(listed.status, 200);
+    EXPECT_EQ(get(of_job("/evidence?limit=1")).status, 200);
+    EXPECT_EQ(control_.evidence_limits, (std::vector<std::size_t>{50, 1}));
+    EXPECT_EQ(get(of_job("/evidence?limit=0")).status, 400);
+    EXPECT_EQ(get(of_job("/evidence?limit=51")).status, 400);
+    EXPECT_EQ(get(of_job("/evidence?rank=1")).status, 400);
+    control_.evidence_at = {folder_.path().string(), {"evidence", "gen-1", "rank-00000"}};
+    const auto at = folder_ / "evidence" / "gen-1" / "rank-00000";
+    std::filesystem::create_directories(at);
+    std::ofstream{at / "python.txt"} << "spin (a.py:3)\n";
+    std::ofstream{at / "flight-recorder", std::ios::binary} << std::string("\x80\0x", 3);
+    const auto text = get(of_job("/evidence/python.txt?attempt=1&generation=2&rank=0&offset=5"));
+    EXPECT_EQ(text.status, 200);
+    EXPECT_EQ(text.body, "(a.py:3)\n");
+    EXPECT_EQ(text.header("Content-Type"), "text/plain; charset=utf-8");
+    EXPECT_EQ(text.header("Lockstep-Log-Next"), "14");
+    ASSERT_EQ(control_.evidence_queries.size(), 1U);
+    EXPECT_EQ(control_.evidence_queries[0].attempt, 1);
+    EXPECT_EQ(control_.evidence_queries[0].generation, 2);
+    EXPECT_EQ(control_.evidence_queries[0].name, "python.txt");
+    const auto dump = get(of_job("/evidence/flight-recorder"));
+    EXPECT_EQ(dump.header("Content-Type"), "application/octet-stream");
+    EXPECT_EQ(dump.body.size(), 3U);
+    EXPECT_EQ(get(of_job("/evidence/ras.txt")).status, 404);
+    EXPECT_EQ(get(of_job("/evidence/agent.json")).status, 404);
+    EXPECT_EQ(get(of_job("/evidence/..%2F..%2Fagent.json")).status, 400);
+    EXPECT_EQ(get(of_job("/evidence/python.txt?rank=1")).status, 404);
+    EXPECT_EQ(get(of_job("/evidence/python.txt?rank=../x")).status, 400);
+}
+
+TEST_F(RoutesTest, ALogThatIsNotThereYetIsEmptyOr404) {
+    control_.place.path = (folder_ / "none").string();
+    const auto empty = get(of_job("/logs"));
+    EXPECT_EQ(empty.status, 200);
+    EXPECT_EQ(empty.body, "");
+    control_.place_error = Error{Errc::unavailable, "rank 0 was not started yet"};
+    EXPECT_EQ(get(of_job("/logs")).status, 404);
+}
+
+TEST_F(RoutesTest, AFollowedLogEndsWithItsRank) {
+    write_log("one\ntwo\n");
+    control_.place.may_grow = true;
+    std::string got;
+    ClientRequest request;
+    request.target = of_job("/logs?follow=true&tail=1");
+    request.headers.emplace_back("Authorization", "Bearer user-token");
+    const auto done = http_stream_now(
+        {"127.0.0.1", std::to_string(server_->port())}, request, [&](std::string_view bytes) {
+            got += bytes;
+            if (got == "two\n") {
+                write_log("three\n");
+                server_->on_thread([&] { control_.place.may_grow = false; });
+            }
+            return true;
+        });
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->status, 200);
+    EXPECT_EQ(got, "two\nthree\n");
+}
+
+TEST_F(RoutesTest, EventStreamResumesByIdAndFollowsAndTellsNothingOfOthersJobs) {
+    const auto message = [](std::int64_t seq, const char* user = "uma") {
+        return FakeControl::message(seq, "job." + std::string{kJob}, user);
+    };
+    control_.stored = {message(1), message(2, "vic"), message(3)};
+    std::string got;
+    ClientRequest request;
+    request.target = "/v1/events?topics=jobs";
+    request.headers = {{"Authorization", "Bearer user-token"}, {"Last-Event-ID", "1"}};
+    bool sent = false;
+    const auto done = http_stream_now(
+        {"127.0.0.1", std::to_string(server_->port())}, request, [&](std::string_view bytes) {
+            got += bytes;
+            if (!sent && got.find("id: 3\n") != std::string::npos) {
+                sent = true;
+                server_->on_thread([&] {
+                    control_.publish(message(3));  // published a moment after it was replayed
+                    control_.publish(message(4, "vic"));
+                    control_.publish(message(5));
+                });
+            }
+            return got.find("id: 5\n") == std::string::npos;
+        });
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->header("Content-Type"), "text/event-stream");
+    EXPECT_EQ(got.find("id: "), got.find("id: 3\n")) << "old, or another user's:\n" << got;
+    EXPECT_EQ(got.find("id: ", got.find("id: 3\n") + 1), got.find("id: 5\n")) << got;
+    EXPECT_NE(got.find("id: 5\nevent: submitted\ndata: {\"seq\":5}\n\n"), std::string::npos) << got;
+    EXPECT_EQ(get("/v1/events?topics=weather").status, 400);
+    EXPECT_EQ(call("GET", "/v1/events", "user-token", "", {{"Last-Event-ID", "x"}}).status, 400);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+#include "job/model/job_view.hpp"
+
+#include "tests/unit/model/history.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(JobView, ShowsTheContractsFieldsAndLeavesUnknownOnesOut) {
+    History h;
+    Json early = job_json(h.job, LiveView{});
+    EXPECT_EQ(early["state"], "accepted");
+    for (const char* absent :
+         {"started_at", "finished_at", "step", "ettr", "spans", "lost_steps", "cause"}) {
+        EXPECT_FALSE(early.contains(absent)) << absent;
+    }
+    h.running();
+    LiveView live;
+    live.step = 12;
+    live.now = h.now + 20'000;
+    live.reports = {{1, 1, 1, 10, h.now + 10'000, h.now + 20'000, 0}};
+    const Json view = job_json(h.job, live);
+    EXPECT_EQ(view["step"], 12);
+    EXPECT_EQ(view["ettr"], 0.5);
+    EXPECT_EQ(view["spans"]["init_seconds"], 10);
+    EXPECT_EQ(view["spans"]["lost_seconds"], 0);
+    EXPECT_FALSE(view.contains("lost_steps"));
+    EXPECT_EQ(view["attempts"][0]["generations"][0]["step"], 10);
+    EXPECT_EQ(view["attempts"][0]["nodes"], Json::parse(R"(["n0","n1"])"));
+    EXPECT_EQ(view["attempts"][0]["generations"][0]["number"], 1);
+    EXPECT_EQ(rank_json(h.job, 3)["node"], "n1");
+    EXPECT_EQ(rank_json(h.job, 3)["state"], "running");
+    h.must(h.exit(3, 4));
+    EXPECT_EQ(rank_json(h.job, 3)["exit_code"], 4);
+    EXPECT_EQ(rank_json(h.job, 3)["state"], "failed");
+}
+
+}  // namespace
+}  // namespace lockstep
