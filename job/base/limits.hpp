@@ -386,6 +386,25 @@ inline constexpr std::size_t kEvidenceFrames = 64;            // of one thread's
 inline constexpr std::size_t kEvidenceGaps = 8;               // told of one rank
 // Looks at the ranks of a generation that are kept, 0.1-0.5 MB each; the last of them is a hang's.
 inline constexpr std::int32_t kEvidenceEvents = 64;
+// A profile: of how many ranks at most, of how many if nobody says which, and of how many processes
+// of a node.
+inline constexpr std::size_t kProfileRanks = 64;
+inline constexpr std::size_t kProfileRanksUsual = 16;
+inline constexpr std::size_t kProfileProcesses = 16;
+inline constexpr std::int64_t kProfileSecondsUsual = 5;
+inline constexpr std::int64_t kProfileSeconds = 60;
+// Beside twice the time that is recorded: a first step, a last one, the files.
+inline constexpr auto kProfileMore = std::chrono::seconds{40};
+// As in _lockstep_profile: the end of a first step is waited for, ten seconds, and a little more.
+inline constexpr auto kProfileNoStep = std::chrono::seconds{10 + 3};
+// The processes look at the clock, too.
+inline constexpr auto kProfileLate = std::chrono::seconds{2};
+// And so long for the agents, which copy what the ranks have written.
+inline constexpr auto kProfileCopy = std::chrono::seconds{30};
+inline constexpr std::size_t kProfileFileBytes = 64U << 20U;
+inline constexpr std::size_t kProfileAnswerBytes = 64U << 10U;
+// Of a generation: each may be megabytes a rank.
+inline constexpr std::int32_t kProfileEvents = 64;
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
 // With min_nodes of them there, the first start waits so long after the last that came.
 inline constexpr auto kLateNodes = std::chrono::seconds{30};

@@ -1,21 +1,15 @@
 #include "job/agent/diagnostics/python_stacks.hpp"
 
-#include "job/base/files.hpp"
-#include "job/base/limits.hpp"
-#include "job/base/text.hpp"
+#include "job/agent/diagnostics/rank_hooks.hpp"
+#include "job/agent/ranks/signal_targets.hpp"
 #include "job/base/unique_fd.hpp"
 #include "job/model/python_stack.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <climits>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <thread>
@@ -27,9 +21,6 @@ namespace {
 using StackClock = std::chrono::steady_clock;
 // As in job/rank/python/hooks/_lockstep_hooks.py: SIGRTMIN+11 of glibc.
 constexpr int kStackSignal = 45;
-constexpr const char* kStackFile = "stacks.";
-constexpr std::size_t kStatusBytes = 16U << 10U;
-constexpr std::size_t kDescriptors = 4096;  // of a process, looked through
 constexpr std::size_t kStackBytes = 256U << 10U;
 constexpr auto kStackPoll = std::chrono::milliseconds{2};
 // Looks in a row at which nothing more had been written: that is all. Counted, not timed: a machine
@@ -48,44 +39,14 @@ struct AskedForStack {
     enum class State : std::uint8_t { waits, asked, done } state = State::waits;
 };
 
-bool catches_stack_signal(pid_t pid) {
-    const auto status = read_file("/proc/" + std::to_string(pid) + "/status", kStatusBytes);
-    const auto at = status ? status->find("SigCgt:") : std::string::npos;
-    if (at == std::string::npos) {
-        return false;
-    }
-    const unsigned long long mask = std::strtoull(status->c_str() + at + 7, nullptr, 16);
-    return (mask >> (kStackSignal - 1) & 1U) != 0;
-}
-
-// The hooks' file among what the process has open.
-UniqueFd stack_file(pid_t pid) {
-    std::error_code ec;
-    const std::filesystem::path folder = "/proc/" + std::to_string(pid) + "/fd";
-    std::size_t seen = 0;
-    for (std::filesystem::directory_iterator at{folder, ec}, end;
-         !ec && at != end && ++seen <= kDescriptors; at.increment(ec)) {
-        std::array<char, PATH_MAX> target{};
-        const auto size = ::readlink(at->path().c_str(), target.data(), target.size() - 1);
-        if (size <= 0) {
-            continue;
-        }
-        const std::string name = std::filesystem::path{target.data()}.filename().string();
-        if (name.rfind(kStackFile, 0) == 0 && to_int(name.substr(7, name.find(' ') - 7))) {
-            return UniqueFd{::open(at->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-        }
-    }
-    return {};
-}
-
 std::optional<AskedForStack> ask_of(std::size_t tree, const ProcessLook& process) {
     AskedForStack one;
     one.tree = tree;
     one.process = &process;
-    one.file = stack_file(process.pid);
+    one.file = hooks_file(process.pid).file;
     struct stat info{};
-    if (!one.file || !catches_stack_signal(process.pid) || ::fstat(one.file.get(), &info) != 0 ||
-        !S_ISREG(info.st_mode)) {
+    if (!one.file || !catches_signal(process.pid, kStackSignal) ||
+        ::fstat(one.file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
         return std::nullopt;
     }
     one.identity = {info.st_dev, info.st_ino};

@@ -62,12 +62,17 @@ struct BeginPreflight {};
 // No other node asks for this one's address any more.
 struct NoMorePeers {};
 struct EndSetup {};
-struct EndStandbys {};  // no generation follows
-struct StopEvidence {};
+struct EndStandbys {};   // no generation follows
+struct StopEvidence {};  // and what is recorded of ranks
 // EXAMINED: what the living ranks do is not in it yet; their evidence follows.
 struct Examine {
     wire::Examine asked;
     wire::Examined examined;
+    std::vector<wire::StartedRank> living;
+};
+// PROFILED follows: what these ranks of the node do for some seconds.
+struct Profile {
+    wire::Profile asked;
     std::vector<wire::StartedRank> living;
 };
 // CAN_SAVE: whether all ranks catch the signal for a checkpoint; that they get it; and that they
@@ -99,16 +104,15 @@ struct Exit {
 
 }  // namespace node_effect
 
-using NodeEffect =
-    std::variant<node_effect::Send, node_effect::SendLast, node_effect::Report,
-                 node_effect::SendRows, node_effect::AskKeysAgain, node_effect::HoldPorts,
-                 node_effect::HoldPortsAgain, node_effect::BeginGeneration,
-                 node_effect::PrepareRanks, node_effect::DropRanks, node_effect::StartRanks,
-                 node_effect::StopRanks, node_effect::SaveResult, node_effect::BeginPreflight,
-                 node_effect::NoMorePeers, node_effect::EndSetup, node_effect::EndStandbys,
-                 node_effect::StopEvidence, node_effect::Examine, node_effect::LookForSignal,
-                 node_effect::SignalRanks, node_effect::WarnRanks, node_effect::LeaveLastWords,
-                 node_effect::Leave, node_effect::LookAtLeaving, node_effect::Exit>;
+using NodeEffect = std::variant<
+    node_effect::Send, node_effect::SendLast, node_effect::Report, node_effect::SendRows,
+    node_effect::AskKeysAgain, node_effect::HoldPorts, node_effect::HoldPortsAgain,
+    node_effect::BeginGeneration, node_effect::PrepareRanks, node_effect::DropRanks,
+    node_effect::StartRanks, node_effect::StopRanks, node_effect::SaveResult,
+    node_effect::BeginPreflight, node_effect::NoMorePeers, node_effect::EndSetup,
+    node_effect::EndStandbys, node_effect::StopEvidence, node_effect::Examine, node_effect::Profile,
+    node_effect::LookForSignal, node_effect::SignalRanks, node_effect::WarnRanks,
+    node_effect::LeaveLastWords, node_effect::Leave, node_effect::LookAtLeaving, node_effect::Exit>;
 using NodeEffects = std::vector<NodeEffect>;
 
 }  // namespace lockstep

@@ -116,7 +116,7 @@ struct LeavingLook {
 
 using NodeInput =
     std::variant<wire::World, wire::Table, wire::Start, wire::Abort, wire::Stop, wire::Examine,
-                 wire::AskSave, wire::Save, wire::Fenced, node_input::Welcomed,
+                 wire::Profile, wire::AskSave, wire::Save, wire::Fenced, node_input::Welcomed,
                  node_input::Disconnected, node_input::PortsHeld, node_input::PortsMissing,
                  node_input::SetupBegun, node_input::SetupEnded, node_input::RanksPrepared,
                  node_input::RanksStarted, node_input::RanksNotStarted, node_input::RanksChanged,

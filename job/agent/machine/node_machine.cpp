@@ -300,6 +300,24 @@ void NodeMachine::hear(const wire::Examine& examine) {
     want(std::move(out));
 }
 
+void NodeMachine::hear(const wire::Profile& profile) {
+    if (!is_current(profile.generation)) {
+        return;
+    }
+    node_effect::Profile out;
+    out.asked = profile;
+    const auto& exits = run_.result.exits;
+    for (const wire::StartedRank& rank : run_.started) {
+        const bool ended = !ranks_run() || std::any_of(exits.begin(), exits.end(), [&](auto& exit) {
+            return exit.rank == rank.rank;
+        });
+        if (!ended) {
+            out.living.push_back(rank);
+        }
+    }
+    want(std::move(out));
+}
+
 void NodeMachine::hear(const wire::AskSave& ask) {
     if (is_current(ask.generation)) {
         want(node_effect::LookForSignal{ask, ranks_run()});

@@ -84,6 +84,7 @@ class NodeMachine {
     void hear(const wire::Abort& abort);
     void hear(const wire::Stop& stop);
     void hear(const wire::Examine& examine);
+    void hear(const wire::Profile& profile);
     void hear(const wire::AskSave& ask);
     void hear(const wire::Save& save);
     void hear(const wire::Fenced& fenced);

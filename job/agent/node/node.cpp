@@ -65,6 +65,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       rank_tasks_(tasks, config_, group_, task_handlers()),
       reports_(tasks, config_, {outbox_, children_, standbys_}, report_handlers()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
+      profiles_(tasks),
       nccl_(tasks, nccl_handlers(), {}),
       inspector_(tasks, inspector_handlers()),
       preflight_(tasks, preflight_options(config_),
@@ -96,6 +97,7 @@ wire::Hello Node::hello() {
     hello.ranks_running = machine_.ranks_run();
     hello.time = SystemClock{}.wall();
     hello.preflight = true;
+    hello.profiles = true;
     hello_at_ = hello.time;
     hello_made_ = std::chrono::steady_clock::now();
     return hello;
@@ -285,6 +287,7 @@ void Node::perform(const node_effect::EndStandbys&) {
 
 void Node::perform(const node_effect::StopEvidence&) {
     evidence_.stop();
+    profiles_.stop();
 }
 
 void Node::perform(const node_effect::Examine& examine) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "job/agent/diagnostics/evidence_taker.hpp"
+#include "job/agent/diagnostics/profile_taker.hpp"
 #include "job/agent/machine/node_machine.hpp"
 #include "job/agent/nccl/inspector_watch.hpp"
 #include "job/agent/nccl/ras_watch.hpp"
@@ -105,6 +106,7 @@ class Node {
     void perform(const node_effect::EndSetup&);
     void perform(const node_effect::EndStandbys&);
     void perform(const node_effect::StopEvidence&);
+    void perform(const node_effect::Profile& profile);
     void perform(const node_effect::Examine& examine);
     void perform(const node_effect::LookForSignal& look);
     void perform(const node_effect::SignalRanks&);
@@ -185,6 +187,7 @@ class Node {
     std::optional<Generation> here_;
 
     EvidenceTaker evidence_;
+    ProfileTaker profiles_;
     RasWatch nccl_;
     InspectorWatch inspector_;
     std::optional<std::string> inspector_plugin_;  // looked for once; "" = there is none

@@ -65,6 +65,7 @@ void Node::perform(const node_effect::Exit& exit) {
     }
     environment_.kill();
     evidence_.stop();
+    profiles_.stop();
     nccl_.stop();
     inspector_.stop();
     preflight_.stop();

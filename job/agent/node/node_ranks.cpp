@@ -1,10 +1,12 @@
 // The ranks' side of a node: what is made for a generation, how its processes start, how they end.
 #include "job/agent/node/node.hpp"
 #include "job/agent/ranks/failure_notes.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/model/spec/own_variables.hpp"
 #include "job/model/state.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <system_error>
 #include <utility>
@@ -372,6 +374,23 @@ void Node::warn(std::int32_t rank, std::string message) {
 
 void Node::fault(std::int32_t rank, CauseClass cause, std::string message) {
     take(node_input::FaultSeen{rank, cause, environment_.masked(std::move(message))});
+}
+
+void Node::perform(const node_effect::Profile& profile) {
+    ProfileQuestion question;
+    question.sockets = sockets_.path();
+    question.folder = config_.attempt_directory;
+    question.generation = profile.asked.generation;
+    question.number = profile.asked.number;
+    question.seconds = std::clamp<std::int64_t>(profile.asked.seconds, 1, limits::kProfileSeconds);
+    question.living = profile.living;
+    for (const std::int32_t local : profile.asked.ranks) {
+        question.wanted.push_back(here_->world.first_rank + local);
+    }
+    profiles_.take(std::move(question), [this](wire::Profiled profiled) {
+        outbox_.control(std::move(profiled));
+        wake_();
+    });
 }
 
 }  // namespace lockstep

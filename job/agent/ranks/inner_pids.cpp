@@ -36,6 +36,11 @@ std::optional<OwnNumber> own_number(const std::filesystem::path& proc, pid_t pid
 
 }  // namespace
 
+std::optional<std::int64_t> inner_pid(pid_t pid, const std::filesystem::path& proc) {
+    const auto own = own_number(proc, pid);
+    return own ? std::optional{own->pid} : std::nullopt;
+}
+
 InnerPids inner_pids(const std::map<std::int64_t, std::uint32_t>& pids,
                      const std::multimap<pid_t, pid_t>& children,
                      const std::filesystem::path& proc) {

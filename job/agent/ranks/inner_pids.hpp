@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace lockstep {
@@ -18,6 +19,9 @@ struct InnerPids {
     std::map<std::int64_t, std::uint32_t> ranks{};
     std::set<std::int64_t> ambiguous{};  // numbers that processes of several ranks have
 };
+
+// The process's number in its own namespace; nothing: it is gone.
+std::optional<std::int64_t> inner_pid(pid_t pid, const std::filesystem::path& proc = "/proc");
 
 // Of the ranks' processes (`pids`: process → rank) and their descendants, at most
 // limits::kEvidenceProcesses of each. `proc`: where proc(5) is mounted.

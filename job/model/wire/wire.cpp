@@ -11,13 +11,14 @@
 namespace lockstep::wire {
 namespace {
 
-constexpr std::array<const char*, 22> kAgentTypes{
-    "hello",  "join",        "ready",    "started",    "exited",   "fault", "checkpoint", "done",
-    "keys",   "beat",        "examined", "gpu_xid",    "evidence", "table", "bye",        "checked",
-    "probed", "pair_tested", "can_save", "save_asked", "warned",   "desync"};
-constexpr std::array<const char*, 16> kDaemonTypes{
-    "welcome", "world",   "start", "abort", "stop",  "ack",       "key_reply", "fenced",
-    "save",    "examine", "table", "drain", "probe", "pair_test", "ask_save",  "clock"};
+constexpr std::array<const char*, 23> kAgentTypes{
+    "hello",      "join",       "ready",  "started", "exited",   "fault",
+    "checkpoint", "done",       "keys",   "beat",    "examined", "gpu_xid",
+    "evidence",   "table",      "bye",    "checked", "probed",   "pair_tested",
+    "can_save",   "save_asked", "warned", "desync",  "profiled"};
+constexpr std::array<const char*, 17> kDaemonTypes{
+    "welcome", "world", "start", "abort", "stop",      "ack",      "key_reply", "fenced", "save",
+    "examine", "table", "drain", "probe", "pair_test", "ask_save", "clock",     "profile"};
 
 template <class Variant, std::size_t I = 0, std::size_t N>
 Result<Variant> take_variant(const Json& json, std::string_view type,

@@ -10,7 +10,7 @@
 //   READY                                 →
 //                                          ← START    everybody is ready: exec
 //   STARTED pids                          →
-//   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · EXAMINED · EVIDENCE · DONE
+//   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · EXAMINED · EVIDENCE · PROFILED · DONE
 //                                          ← ACK · KEYS · SAVE · EXAMINE · STOP · FENCED
 //   TABLE? in a large world               →
 //                                          ← TABLE    who and where every node is
@@ -62,6 +62,7 @@ struct Hello {
     bool ranks_running = false;   // it has live ranks of that generation
     UnixMillis time = 0;          // what its clock shows; 0 = it does not say
     bool preflight = false;       // it says CHECKED, if WELCOME asks for it
+    bool profiles = false;        // it answers PROFILE
 };
 struct Join {
     std::string address;    // IP the other nodes reach this one at
@@ -204,6 +205,11 @@ struct EvidenceSaved {  // follows EXAMINED once all is written or its time is o
     std::int32_t generation = 0;
     std::vector<RankEvidence> ranks;
 };
+struct Profiled {  // the answer to PROFILE, once all is written or its time is over
+    std::int32_t generation = 0;
+    std::int32_t number = 0;
+    std::vector<RankEvidence> ranks;  // of files and gaps only
+};
 struct TableRequest {  // the table of the generation is not at hand
     std::int32_t generation = 0;
 };
@@ -335,6 +341,12 @@ struct Examine {  // look what the ranks of this generation are doing, before th
     // They go on: only what costs them nothing (/proc, Python's own stacks), no debugger.
     bool gentle = false;
 };
+struct Profile {  // record for some seconds what these ranks do; they go on
+    std::int32_t generation = 0;
+    std::int32_t number = 0;  // of the profile, from 1 in each generation
+    std::int64_t seconds = 0;
+    std::vector<std::int32_t> ranks{};  // local ones
+};
 struct Probe {  // connect to these nodes and say which of their addresses answer
     std::int32_t round = 0;
     Json peers;  // of ProbePeer
@@ -372,9 +384,9 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 using AgentMessage =
     std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done, KeyRequest,
                  Beat, Examined, GpuXid, EvidenceSaved, TableRequest, Bye, Checked, Probed,
-                 PairTested, CanSave, SaveAsked, Warned, Desync>;
+                 PairTested, CanSave, SaveAsked, Warned, Desync, Profiled>;
 using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
-                                   Examine, Table, Drain, Probe, PairTest, AskSave, Clock>;
+                                   Examine, Table, Drain, Probe, PairTest, AskSave, Clock, Profile>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

@@ -24,6 +24,7 @@ void fields(V& visit, M& m) {
     visit("ranks_running", m.ranks_running);
     visit.optional("time", m.time);
     visit.optional("preflight", m.preflight);
+    visit.optional("profiles", m.profiles);
 }
 template <class V, class M>
     requires std::is_same_v<std::remove_const_t<M>, Join>
@@ -96,6 +97,20 @@ void fields(V& visit, M& m) {
     visit("reason", m.reason);
     visit.optional("first", m.first);
     visit.optional("gentle", m.gentle);
+}
+template <class V, class M>
+    requires std::is_same_v<std::remove_const_t<M>, Profile>
+void fields(V& visit, M& m) {
+    visit("generation", m.generation);
+    visit("number", m.number);
+    visit("seconds", m.seconds);
+    visit.optional("ranks", m.ranks);
+}
+template <class V, class M>
+    requires std::is_same_v<std::remove_const_t<M>, Profiled>
+void fields(V& visit, M& m) {
+    visit("generation", m.generation);
+    visit("number", m.number);
 }
 template <class V, class M>
     requires std::is_same_v<std::remove_const_t<M>, EvidenceFile>
@@ -388,8 +403,8 @@ void fields(V& visit, M& m) {
 
 // Their messages hold a list `ranks`.
 template <class M>
-inline constexpr bool kHasRanks =
-    std::is_same_v<M, Started> || std::is_same_v<M, Examined> || std::is_same_v<M, EvidenceSaved>;
+inline constexpr bool kHasRanks = std::is_same_v<M, Started> || std::is_same_v<M, Examined> ||
+                                  std::is_same_v<M, EvidenceSaved> || std::is_same_v<M, Profiled>;
 
 // Of a document; its lists come after, see take_list().
 template <class M>

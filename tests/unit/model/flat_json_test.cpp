@@ -11,7 +11,7 @@ namespace {
 std::vector<std::string> spoken_by_agents() {
     const wire::Exited exited{3, 1, 2, -1, 9, true, false, 123, "a tail"};
     return {wire::encode(wire::AgentMessage{
-                wire::Hello{1, 2, "n2", 42, "abc", "4711", "0.1", 3, true, 17, true}}),
+                wire::Hello{1, 2, "n2", 42, "abc", "4711", "0.1", 3, true, 17, true, true}}),
             wire::encode(wire::AgentMessage{wire::Join{"10.0.0.1", 1, 8, 2, 1, {5000, 5001}, 3}}),
             wire::encode(wire::AgentMessage{wire::Ready{4}}),
             wire::encode(wire::AgentMessage{wire::Started{1, {{0, 11}, {1, 12, true}}}}),

@@ -31,7 +31,8 @@ std::vector<AgentMessage> agent_samples() {
             CanSave{4, 2, 1, "does not catch SIGUSR2"},
             SaveAsked{9, 4, -1, "", 99},
             Warned{10, 1, -1, "ranks train by themselves"},
-            Desync{1, 2, "3 ranks wait for rank 2", 4500}};
+            Desync{1, 2, "3 ranks wait for rank 2", 4500},
+            Profiled{4, 2, {{1, "", {{"stacks.txt", 77}}, {{"trace", "no torch"}}}}}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -71,7 +72,8 @@ std::vector<DaemonMessage> daemon_samples() {
             Probe{1, *parse_json(R"([{"slot":3}])")},
             PairTest{2, *parse_json(R"({"lead":true})")},
             AskSave{4, 2},
-            Clock{1'700'000'000, 1'700'000'500}};
+            Clock{1'700'000'000, 1'700'000'500},
+            Profile{4, 2, 5, {0, 3}}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {

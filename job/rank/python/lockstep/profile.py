@@ -68,6 +68,9 @@ def _processes() -> Iterator[_Process]:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 words = [word.decode("utf-8", "replace").partition("=") for word in file.read().split(b"\0")]
             environment = {key: value for key, _, value in words}
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if b"multiprocessing.resource_tracker" in file.read():
+                    continue  # a helper, which does nothing of the script's
             folder = os.path.dirname(environment.get("LOCKSTEP_SOCKET", ""))
             if not folder or not os.path.exists(os.path.join(folder, f"stacks.{pid}")) or not _catches(pid):
                 continue

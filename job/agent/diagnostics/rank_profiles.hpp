@@ -1,0 +1,34 @@
+// What ranks do for some seconds, recorded by their own Python processes (job/rank/python/hooks,
+// _lockstep_profile): each is asked by a file beside the report socket and SIGURG, and answers with
+// files there, which are copied to where the job's files are. Only processes that catch the signal
+// and hold the hooks' file are asked. Blocking, for twice the seconds and limits::kProfileMore at
+// most beside what the file system takes; a thread of its own.
+#pragma once
+
+#include "job/model/wire/wire.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+namespace lockstep {
+
+struct ProfileQuestion {
+    std::filesystem::path sockets;  // the folder of the report socket
+    std::filesystem::path folder;   // the attempt's; see job/model/profile.hpp
+    std::int32_t generation = 0;
+    std::int32_t number = 0;
+    std::int64_t seconds = 0;
+    // Ranks that live, with all others of the node: whose process is below another's is its own.
+    std::vector<wire::StartedRank> living{};
+    std::vector<std::int32_t> wanted{};  // ranks
+    // Set by another thread: nobody waits for the answer any more.
+    std::shared_ptr<const std::atomic<bool>> stopped{};
+};
+
+// Of each rank that is wanted, in their order: its files, and what there is not and why.
+std::vector<wire::RankEvidence> profile_ranks(const ProfileQuestion& question);
+
+}  // namespace lockstep
