@@ -113,6 +113,22 @@ Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::stri
     return commands_.take_evidence(std::move(caller), std::move(id));
 }
 
+Task<Result<std::string>> ControlService::take_profile(Caller caller, std::string id,
+                                                       ProfileQuery query) {
+    return commands_.take_profile(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::profiles(Caller caller, std::string id,
+                                                   std::size_t limit) {
+    return jobs_.profiles(std::move(caller), std::move(id), limit);
+}
+
+Task<Result<EvidencePlace>> ControlService::profile_place(Caller caller, std::string id,
+                                                          EvidenceQuery query,
+                                                          std::int32_t number) {
+    return jobs_.profile_place(std::move(caller), std::move(id), std::move(query), number);
+}
+
 Task<Result<std::string>> ControlService::remove(Caller caller, std::string id,
                                                  bool keep_checkpoints) {
     return removal_.remove(std::move(caller), std::move(id), keep_checkpoints);

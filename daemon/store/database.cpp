@@ -366,6 +366,21 @@ Result<std::vector<Event>> Database::newest_of(const JobId& job, EventKind kind,
     return finish_events(read, std::move(events));
 }
 
+Result<std::vector<Event>> Database::newest(const JobId& job, EventKind kind, std::size_t limit) {
+    std::vector<Event> events;
+    const std::string word{to_string(kind)};
+    const auto read = guarded("events", [&] {
+        const auto query = impl_->statement(
+            "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND "
+            "kind = ? ORDER BY seq DESC LIMIT ?");
+        query->bindNoCopy(1, job.value);
+        query->bindNoCopy(2, word);
+        query->bind(3, static_cast<std::int64_t>(limit));
+        return read_events(*query, events);
+    });
+    return finish_events(read, std::move(events));
+}
+
 Result<std::vector<Event>> Database::events_after(Seq after, std::size_t limit) {
     std::vector<Event> events;
     const auto read = guarded("events", [&] {

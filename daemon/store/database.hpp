@@ -231,6 +231,8 @@ class Database {
     Result<std::vector<Event>> events_before(const JobId& job, Seq before, std::size_t limit);
     // The newest of one kind in each of the newest `limit` generations that have any, newest first.
     Result<std::vector<Event>> newest_of(const JobId& job, EventKind kind, std::size_t limit);
+    // All of a kind, the newest first.
+    Result<std::vector<Event>> newest(const JobId& job, EventKind kind, std::size_t limit);
     Result<std::vector<Event>> events_after(Seq after, std::size_t limit);
     Result<std::vector<JobId>> unfinished();                  // oldest first
     Result<std::optional<JobRow>> job(const JobId& id);       // without labels

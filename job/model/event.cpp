@@ -173,6 +173,14 @@ void fields(V& visit, M& m) {
         visit("message", m.message);
         visit.number_or_none("step", m.step);
         visit("ranks", m.ranks);
+    } else if constexpr (Is<M, event::ProfileTaken>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("number", m.number);
+        visit("by", m.by);
+        visit("seconds", m.seconds);
+        visit("message", m.message);
+        visit("ranks", m.ranks);
     } else if constexpr (Is<M, event::CheckpointRequested>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

@@ -262,6 +262,18 @@ struct CheckpointRequested {
     std::string node{};
     std::string message{};
 };
+// What ranks did for some seconds has been recorded, because somebody asked. The files lie in the
+// attempt's folder (profile.hpp).
+struct ProfileTaken {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int32_t number = 0;  // from 1 in each generation
+    std::string by;
+    std::int64_t seconds = 0;
+    std::string message;  // what was had and what was not, in words
+    // [{rank, node, files: [{name, size}], missing: [{what, why}]}], by rank.
+    Json ranks = Json::array();
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -279,7 +291,8 @@ using EventData =
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
                  event::DependencyFailed, event::RestartRequested, event::RanksReleased,
                  event::AnomalySeen, event::GpuXid, event::EvidenceTaken, event::PreflightSeen,
-                 event::WarningGiven, event::CheckpointRequested, event::NodeReturned>;
+                 event::WarningGiven, event::CheckpointRequested, event::NodeReturned,
+                 event::ProfileTaken>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -344,6 +344,14 @@ struct Applier {
         ++current->looks;
         return {};
     }
+    Status operator()(const event::ProfileTaken& e) const {
+        Generation* current = generation(e.attempt, e.generation);
+        if (current == nullptr || e.number <= current->profiles) {
+            return stale("generation");
+        }
+        current->profiles = e.number;
+        return {};
+    }
     // For people, too: what comes of it is checkpoint_saved.
     Status operator()(const event::CheckpointRequested& e) const {
         return generation(e.attempt, e.generation) == nullptr ? stale("generation") : Status{};

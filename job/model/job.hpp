@@ -50,6 +50,7 @@ struct Generation {
     FailureKind first_failure_kind = FailureKind::own;
     UnixMillis failure_heard_at = 0;  // the first of any, the daemon's clock
     std::int32_t looks = 0;           // evidence that was taken of it
+    std::int32_t profiles = 0;        // and profiles: the newest one's number
     std::int32_t checkpoints = 0;     // that are among the events
     std::int32_t faults = 0;          // likewise
     std::int32_t exited_count = 0;    // of exited

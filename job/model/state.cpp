@@ -32,6 +32,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "warning",
     "checkpoint_requested",
     "node_returned",
+    "profile_taken",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",        "rank_exit",    "rank_signal",       "oom",

@@ -101,8 +101,9 @@ enum class EventKind : std::uint8_t {
     warning,
     checkpoint_requested,
     node_returned,
+    profile_taken,
 };
-inline constexpr std::size_t kEventKinds = 28;
+inline constexpr std::size_t kEventKinds = 29;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (job/README.md).
 enum class CauseClass : std::uint8_t {
@@ -182,6 +183,7 @@ inline constexpr std::array kTransitions{
     Transition{JobState::running, EventKind::restart_requested, JobState::running},
     Transition{JobState::starting, EventKind::evidence_taken, JobState::starting},
     Transition{JobState::running, EventKind::evidence_taken, JobState::running},
+    Transition{JobState::running, EventKind::profile_taken, JobState::running},
     Transition{JobState::running, EventKind::checkpoint_requested, JobState::running},
     // Of a spare that is not needed yet, or that was asked for when its turn came.
     Transition{JobState::running, EventKind::agent_claimed, JobState::running},

@@ -24,7 +24,7 @@ std::int64_t& part_of(DiskUse& use, const fs::path& below) {
     if (++part == below.end()) {
         return use.other;
     }
-    if (*part == "evidence") {
+    if (*part == "evidence" || *part == "profile") {
         return use.evidence;
     }
     const std::string name = part->string();

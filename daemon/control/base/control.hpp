@@ -10,6 +10,7 @@
 #include "daemon/telemetry/series/bands.hpp"
 #include "job/async/asio.hpp"
 #include "job/base/json.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 #include "job/model/event.hpp"
 #include "job/model/spec/signed_statement.hpp"
@@ -105,6 +106,12 @@ struct EventsQuery {
     std::int64_t after = 0;   // oldest first: from behind this seq on
     std::int64_t before = 0;  // newest first: from before this seq on; 0: from the newest
     std::size_t limit = 0;
+};
+
+// Of whom a profile is wanted.
+struct ProfileQuery {
+    std::vector<std::int32_t> ranks{};  // ascending; empty = the first ones
+    std::int64_t seconds = limits::kProfileSecondsUsual;
 };
 
 // One file of a rank's evidence (job/model/evidence.hpp).
@@ -265,6 +272,17 @@ class Control {
                                                        EvidenceQuery query) = 0;
     // The ranks are looked at now; nothing is stopped; the job's JSON. conflict: nothing runs.
     virtual Task<Result<std::string>> take_evidence(Caller caller, std::string id) = 0;
+    // What ranks do for some seconds is recorded; nothing is stopped. {attempt, generation,
+    // profile, ranks, seconds, patience_seconds}. conflict: nothing runs, or another one is under
+    // way; invalid: no such rank.
+    virtual Task<Result<std::string>> take_profile(Caller caller, std::string id,
+                                                   ProfileQuery query) = 0;
+    // {items}, the newest `limit` profiles, newest first.
+    virtual Task<Result<std::string>> profiles(Caller caller, std::string id,
+                                               std::size_t limit) = 0;
+    // As evidence_place(); `number` 0: the newest of the generation.
+    virtual Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id,
+                                                      EvidenceQuery query, std::int32_t number) = 0;
 
     // The scheduler's machines as last heard of (cluster_view.hpp). Waits for nothing.
     virtual Json cluster() = 0;

@@ -69,6 +69,31 @@ Task<Result<std::string>> JobCommands::take_evidence(Caller caller, std::string 
     return command<EvidenceInput>(std::move(caller), std::move(id));
 }
 
+Task<Result<std::string>> JobCommands::take_profile(Caller caller, std::string id,
+                                                    ProfileQuery query) {
+    const auto actor = co_await registry_.commanded(caller, id);
+    LOCKSTEP_CO_TRY(actor);
+    if (!*actor) {
+        co_return fail(Errc::conflict, "the job is over");
+    }
+    const auto asked = std::make_shared<ProfileAsked>();
+    ProfileInput input;
+    input.by = caller.user;
+    input.ranks = std::move(query.ranks);
+    input.seconds = query.seconds;
+    input.asked = asked;
+    const auto done = co_await carry_out(context_.io, *actor, std::move(input));
+    LOCKSTEP_CO_TRY(done);
+    Json out = Json::object();
+    out["attempt"] = asked->attempt;
+    out["generation"] = asked->generation;
+    out["profile"] = asked->number;
+    out["ranks"] = asked->ranks;
+    out["seconds"] = query.seconds;
+    out["patience_seconds"] = asked->patience.count();
+    co_return dump_json(out);
+}
+
 Task<Result<std::string>> JobCommands::cancel_sweep(Caller caller, std::string id) {
     const auto job = co_await registry_.load(caller, id);
     LOCKSTEP_CO_TRY(job);

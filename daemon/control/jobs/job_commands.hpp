@@ -20,6 +20,7 @@ class JobCommands {
     Task<Result<std::string>> restart(Caller caller, std::string id);
     Task<Result<std::string>> checkpoint(Caller caller, std::string id);
     Task<Result<std::string>> take_evidence(Caller caller, std::string id);
+    Task<Result<std::string>> take_profile(Caller caller, std::string id, ProfileQuery query);
     Task<Result<std::string>> cancel_sweep(Caller caller, std::string id);
 
   private:

@@ -34,6 +34,7 @@ class Agent {
     std::string node;
     std::string incarnation;
     std::int64_t pid = 0;
+    bool profiles = false;        // it answers PROFILE
     std::int32_t generation = 0;  // of a lost node: what it said that it had ranks of, or had had
     wire::Join join;
     bool done = false;  // every rank of the node has ended

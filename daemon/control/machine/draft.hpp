@@ -66,6 +66,7 @@ struct StartAgain {
 struct EvidenceUsed {
     bool acted_on;  // a hang that is ended
 };
+struct ProfileTold {};  // the profile that was under way is among the events
 struct OrderSave {
     std::int32_t generation;
 };
@@ -79,10 +80,11 @@ struct AttemptEnded {
 
 }  // namespace after
 
-using After = std::variant<after::Claim, after::Revisit, after::Return, after::Done, after::Keys,
-                           after::GiveUp, after::Form, after::SendWorld, after::Release,
-                           after::StartAgain, after::EvidenceUsed, after::OrderSave,
-                           after::TimeLimitTold, after::GenerationOver, after::AttemptEnded>;
+using After =
+    std::variant<after::Claim, after::Revisit, after::Return, after::Done, after::Keys,
+                 after::GiveUp, after::Form, after::SendWorld, after::Release, after::StartAgain,
+                 after::EvidenceUsed, after::ProfileTold, after::OrderSave, after::TimeLimitTold,
+                 after::GenerationOver, after::AttemptEnded>;
 
 // While nothing has happened to the job, it is the one that is: most of what agents say makes no
 // event, and a large job is not copied for it.

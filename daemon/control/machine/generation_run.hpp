@@ -5,6 +5,7 @@
 
 #include "daemon/control/machine/hang_watch.hpp"
 #include "daemon/control/machine/kv_store.hpp"
+#include "daemon/control/machine/profile_run.hpp"
 #include "daemon/control/machine/surroundings.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "job/base/limits.hpp"
@@ -73,6 +74,7 @@ struct GenerationRun {
     // The step of those that are said to wait for a rank in NCCL, when lockstepd first looked.
     std::optional<std::int64_t> desync_step{};
     std::optional<EvidenceRun> evidence{};
+    std::optional<ProfileRun> profile{};
     std::optional<GrowthWait> growth{};
     bool time_limit_told = false;  // that its end is near is among the events
     std::int32_t deaf_told = 0;    // of those events, the ones that name a rank

@@ -6,9 +6,13 @@
 #include "job/base/result.hpp"
 #include "job/model/wire/wire.hpp"
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 
@@ -36,11 +40,28 @@ struct EvidenceInput {
     std::string by;
     std::function<void(Status)> done;  // conflict: no rank runs; else the agents have been asked
 };
+// What of a profile was asked for; filled in before ProfileInput::done is called with success.
+struct ProfileAsked {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int32_t number = 0;
+    std::vector<std::int32_t> ranks{};
+    std::chrono::seconds patience{};  // it is among the events by then, or never
+};
+struct ProfileInput {
+    std::string by;
+    // conflict: no rank runs, or another one is under way; invalid: no such rank; else the agents
+    // have been asked.
+    std::function<void(Status)> done;
+    std::vector<std::int32_t> ranks{};  // ascending; empty = the first ones
+    std::int64_t seconds = 0;
+    std::shared_ptr<ProfileAsked> asked{};
+};
 struct DependencyInput {
     std::string after;  // a job that it was to run after, and that has not succeeded
 };
 struct LookInput {};  // the scheduler may have news
 using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, RestartInput, SaveInput,
-                              DependencyInput, LookInput, EvidenceInput>;
+                              DependencyInput, LookInput, EvidenceInput, ProfileInput>;
 
 }  // namespace lockstep

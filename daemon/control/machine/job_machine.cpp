@@ -249,6 +249,10 @@ void JobMachine::become(const after::EvidenceUsed& one, Effects&, const Surround
     }
 }
 
+void JobMachine::become(const after::ProfileTold&, Effects&, const Surroundings&) {
+    run_.generation.profile.reset();
+}
+
 void JobMachine::become(const after::TimeLimitTold& one, Effects&, const Surroundings&) {
     run_.generation.time_limit_told = true;
     run_.generation.deaf_told += one.deaf ? 1 : 0;

@@ -126,6 +126,7 @@ class JobMachine {
     void become(const after::Release& one, Effects& out, const Surroundings& at);
     void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
     void become(const after::EvidenceUsed& one, Effects& out, const Surroundings& at);
+    void become(const after::ProfileTold& one, Effects& out, const Surroundings& at);
     void become(const after::TimeLimitTold& one, Effects& out, const Surroundings& at);
     void become(const after::OrderSave& one, Effects& out, const Surroundings& at);
     void become(const after::GenerationOver& one, Effects& out, const Surroundings& at);
@@ -139,6 +140,7 @@ class JobMachine {
     void hear(Draft& draft, DependencyInput& input);
     void hear(Draft& draft, LookInput& input);
     void hear(Draft& draft, EvidenceInput& input);
+    void hear(Draft& draft, ProfileInput& input);
     void hear(Draft& draft, SaveInput& input);
     void exited(Draft& draft, const AgentPtr& link, const wire::Exited& exited);
     void fault(Draft& draft, const AgentPtr& link, const wire::Fault& fault);

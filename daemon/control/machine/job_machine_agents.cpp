@@ -3,6 +3,7 @@
 #include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/preflight_run.hpp"
+#include "daemon/control/machine/profile_run.hpp"
 #include "daemon/control/machine/rank_exit.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -84,6 +85,8 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
         can_save(draft, link, *m16);
     } else if (const auto* m17 = std::get_if<wire::SaveAsked>(&input.message)) {
         save_asked(draft, link, *m17);
+    } else if (const auto* m20 = std::get_if<wire::Profiled>(&input.message)) {
+        profiled(draft, run_, link, *m20);
     }
 }
 
@@ -153,6 +156,13 @@ void JobMachine::hear(Draft& draft, EvidenceInput& input) {
         }
         ask_for_evidence(draft, run_, std::move(standing), "asked for by " + input.by, false);
     }
+    draft.answers.push_back([done = input.done, answer](Status stored) {
+        done(stored && !answer ? answer : std::move(stored));
+    });
+}
+
+void JobMachine::hear(Draft& draft, ProfileInput& input) {
+    const Status answer = ask_for_profile(draft, run_, input);
     draft.answers.push_back([done = input.done, answer](Status stored) {
         done(stored && !answer ? answer : std::move(stored));
     });

@@ -107,6 +107,7 @@ void JobMachine::hello(Draft& draft, const AgentPtr& link, const wire::Hello& he
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
     link->incarnation = hello.incarnation;
     link->pid = hello.pid;
+    link->profiles = hello.profiles;
     const std::int32_t number = attempt->number;
     if (claim == attempt->claims.end()) {
         event::AgentClaimed claimed;
@@ -172,6 +173,7 @@ bool JobMachine::welcome_back(Draft& draft, const AgentPtr& link, const wire::He
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
     link->incarnation = hello.incarnation;
     link->pid = hello.pid;
+    link->profiles = hello.profiles;
     link->generation = std::max(hello.generation, 0);
     link->hello_pending = true;
     draft.after.emplace_back(after::Revisit{link, hello.preflight});

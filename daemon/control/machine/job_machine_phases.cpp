@@ -3,6 +3,7 @@
 #include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/preflight_run.hpp"
+#include "daemon/control/machine/profile_run.hpp"
 #include "daemon/control/machine/verdict.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -56,6 +57,7 @@ void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
             loss_.note_silent(draft, run_);
         }
         look_for_hang(draft, run_);
+        look_at_profile(draft, run_, false);
         anomalies_.look(draft, run_.generation);
         look_at_growth(draft);
     }
@@ -160,6 +162,7 @@ bool JobMachine::add_generation_end(Draft& draft, const Cause& cause) {
         return false;
     }
     anomalies_.look(draft, run_.generation, true);
+    look_at_profile(draft, run_, true);
     tell_checkpoint(draft, true);
     event::GenerationEnded ended;
     ended.attempt = job_.attempt()->number;

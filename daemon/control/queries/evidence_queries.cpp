@@ -1,7 +1,8 @@
-// Reading the evidence of a job's hangs: from its events, and where the files lie.
+// Reading the evidence of a job's hangs and its profiles: from its events, and where the files lie.
 #include "daemon/control/queries/job_queries.hpp"
 #include "job/base/clock.hpp"
 #include "job/model/evidence.hpp"
+#include "job/model/profile.hpp"
 
 #include <functional>
 #include <utility>
@@ -23,6 +24,59 @@ Json item_of(const Event& event, const event::EvidenceTaken& taken) {
     return out;
 }
 
+Json item_of(const Event& event, const event::ProfileTaken& taken) {
+    Json out = Json::object();
+    out["attempt"] = taken.attempt;
+    out["generation"] = taken.generation;
+    out["profile"] = taken.number;
+    out["time"] = to_rfc3339(event.time);
+    out["by"] = taken.by;
+    out["seconds"] = taken.seconds;
+    out["message"] = taken.message;
+    out["ranks"] = taken.ranks;
+    return out;
+}
+
+template <class Taken>
+std::string items_text(const std::vector<Event>& events) {
+    Json out = Json::object();
+    out["items"] = Json::array();
+    for (const Event& event : events) {
+        if (const auto* taken = std::get_if<Taken>(&event.data)) {
+            out["items"].push_back(item_of(event, *taken));
+        }
+    }
+    return dump_json(out);
+}
+
+// Of the attempt and generation that are meant; 0 = the newest.
+struct Meant {
+    const Attempt* attempt = nullptr;
+    const Generation* generation = nullptr;
+};
+Result<Meant> meant(const Job& job, const EvidenceQuery& query) {
+    Meant out;  // the last that fits is the newest
+    for (const Attempt& one : job.attempts) {
+        const bool fits =
+            query.attempt == 0 ? !one.generations.empty() : one.number == query.attempt;
+        out.attempt = fits ? &one : out.attempt;
+    }
+    if (out.attempt != nullptr) {
+        for (const Generation& one : out.attempt->generations) {
+            const bool fits = query.generation == 0 || one.number == query.generation;
+            out.generation = fits ? &one : out.generation;
+        }
+    }
+    if (out.generation == nullptr) {
+        return fail(Errc::not_found, "the job has no such attempt and generation");
+    }
+    if (query.rank < 0 || query.rank >= job.spec.world_size()) {
+        return fail(Errc::not_found, "no rank " + std::to_string(query.rank) + ": the job has 0-" +
+                                         std::to_string(job.spec.world_size() - 1));
+    }
+    return out;
+}
+
 }  // namespace
 
 Task<Result<std::string>> JobQueries::evidence(Caller caller, std::string id, std::size_t limit) {
@@ -35,14 +89,7 @@ Task<Result<std::string>> JobQueries::evidence(Caller caller, std::string id, st
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(events);
-    Json out = Json::object();
-    out["items"] = Json::array();
-    for (const Event& event : *events) {
-        if (const auto* taken = std::get_if<event::EvidenceTaken>(&event.data)) {
-            out["items"].push_back(item_of(event, *taken));
-        }
-    }
-    co_return dump_json(out);
+    co_return items_text<event::EvidenceTaken>(*events);
 }
 
 Task<Result<EvidencePlace>> JobQueries::evidence_place(Caller caller, std::string id,
@@ -53,30 +100,44 @@ Task<Result<EvidencePlace>> JobQueries::evidence_place(Caller caller, std::strin
     if (!is_evidence_name(query.name)) {
         co_return fail(Errc::not_found, "there is no evidence of that name");
     }
-    const Attempt* attempt = nullptr;  // the last that fits is the newest
-    for (const Attempt& one : job.attempts) {
-        const bool fits =
-            query.attempt == 0 ? !one.generations.empty() : one.number == query.attempt;
-        attempt = fits ? &one : attempt;
+    const auto which = meant(job, query);
+    LOCKSTEP_CO_TRY(which);
+    EvidencePlace out;
+    out.directory = which->attempt->directory;
+    const auto folders = evidence_folders(which->generation->number, query.rank);
+    out.folders.assign(folders.begin(), folders.end());
+    co_return out;
+}
+
+Task<Result<std::string>> JobQueries::profiles(Caller caller, std::string id, std::size_t limit) {
+    const auto seen = co_await registry_.show(caller, id);
+    LOCKSTEP_CO_TRY(seen);
+    const JobId key{id};
+    const std::function<Result<std::vector<Event>>(Database&)> read = [key, limit](Database& db) {
+        return db.newest(key, EventKind::profile_taken, limit);
+    };
+    const auto events = co_await context_.store.read<std::vector<Event>>(read);
+    LOCKSTEP_CO_TRY(events);
+    co_return items_text<event::ProfileTaken>(*events);
+}
+
+Task<Result<EvidencePlace>> JobQueries::profile_place(Caller caller, std::string id,
+                                                      EvidenceQuery query, std::int32_t number) {
+    const auto loaded = co_await registry_.load(caller, id);
+    LOCKSTEP_CO_TRY(loaded);
+    const Job& job = **loaded;
+    if (!is_profile_name(query.name)) {
+        co_return fail(Errc::not_found, "there is no file of a profile of that name");
     }
-    const Generation* generation = nullptr;
-    if (attempt != nullptr) {
-        for (const Generation& one : attempt->generations) {
-            const bool fits = query.generation == 0 || one.number == query.generation;
-            generation = fits ? &one : generation;
-        }
-    }
-    if (generation == nullptr) {
-        co_return fail(Errc::not_found, "the job has no such attempt and generation");
-    }
-    if (query.rank < 0 || query.rank >= job.spec.world_size()) {
-        co_return fail(Errc::not_found, "no rank " + std::to_string(query.rank) +
-                                            ": the job has 0-" +
-                                            std::to_string(job.spec.world_size() - 1));
+    const auto which = meant(job, query);
+    LOCKSTEP_CO_TRY(which);
+    const std::int32_t profile = number == 0 ? which->generation->profiles : number;
+    if (profile < 1 || profile > which->generation->profiles) {
+        co_return fail(Errc::not_found, "the generation has no such profile");
     }
     EvidencePlace out;
-    out.directory = attempt->directory;
-    const auto folders = evidence_folders(generation->number, query.rank);
+    out.directory = which->attempt->directory;
+    const auto folders = profile_folders(which->generation->number, profile, query.rank);
     out.folders.assign(folders.begin(), folders.end());
     co_return out;
 }

@@ -1,10 +1,14 @@
-// What the ranks of a hang were doing: the list, the files, and having it looked at now.
+// What the ranks of a hang were doing: the list, the files, and having it looked at now; the same
+// of profiles, what ranks do for some seconds.
 #include "daemon/http/base/problem.hpp"
 #include "daemon/http/base/query_reader.hpp"
 #include "daemon/http/logs/rank_log_reader.hpp"
 #include "daemon/http/routes/folder_reads.hpp"
+#include "job/base/json.hpp"
 #include "job/base/limits.hpp"
+#include "job/base/text.hpp"
 #include "job/model/evidence.hpp"
+#include "job/model/profile.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -48,7 +52,7 @@ HttpResponse slice_of(const EvidencePlace& place, const std::string& name, std::
         return problem(slice.error());
     }
     HttpResponse response = text_response(std::move(slice->text));
-    if (name == kFlightDumpName) {
+    if (name == kFlightDumpName || name.ends_with(kProfileTrace)) {
         response.own_type = "application/octet-stream";
     }
     response.headers.emplace_back("Lockstep-Log-Offset", std::to_string(slice->offset));
@@ -78,6 +82,96 @@ Task<HttpResponse> file(RouteContext context, HttpRequest request) {
     std::string id{request.param()};
     const auto place = co_await context.control.evidence_place(caller_of(request), std::move(id),
                                                                std::move(query));
+    if (!place) {
+        co_return problem(place.error());
+    }
+    std::string folder = place->directory;
+    std::function<HttpResponse()> read = [place = *place, name, offset] {
+        return slice_of(place, name, offset);
+    };
+    co_return co_await read_aside(context, std::move(folder), std::move(read));
+}
+
+Task<HttpResponse> list_profiles(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    std::int64_t limit = limits::kPageDefault;
+    in.integer("limit", limit, 1, limits::kPageDefault);
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    auto text = co_await context.control.profiles(caller_of(request), std::move(id),
+                                                  static_cast<std::size_t>(limit));
+    co_return json_or_problem(std::move(text));
+}
+
+Result<ProfileQuery> wanted_profile(const std::string& body) {
+    ProfileQuery out;
+    if (body.empty()) {
+        return out;
+    }
+    const auto json = parse_json(body);
+    LOCKSTEP_TRY(json);
+    if (!json->is_object()) {
+        return fail(Errc::invalid, "the body must be an object");
+    }
+    std::vector<FieldError> errors;
+    ObjectReader in{*json, "", errors};
+    std::string ranks;
+    in.string("ranks", ranks, limits::kTextBytes);
+    in.integer("seconds", out.seconds, 1, limits::kProfileSeconds);
+    in.finish();
+    if (!ranks.empty()) {
+        auto set = parse_rank_set(ranks, limits::kProfileRanks);
+        if (set) {
+            out.ranks = std::move(*set);
+        } else {
+            errors.push_back({"/ranks", set.error().message});
+        }
+    }
+    if (!errors.empty()) {
+        return fail(field_errors(std::move(errors)));
+    }
+    return out;
+}
+
+Task<HttpResponse> take_profile(RouteContext context, HttpRequest request) {
+    auto wanted = wanted_profile(request.body);
+    if (!wanted) {
+        co_return problem(wanted.error());
+    }
+    std::string id{request.param()};
+    auto text = co_await context.control.take_profile(caller_of(request), std::move(id),
+                                                      std::move(*wanted));
+    HttpResponse response = json_or_storing_problem(std::move(text));
+    response.status = response.status == 200 ? 202 : response.status;
+    co_return response;
+}
+
+Task<HttpResponse> profile_file(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    std::int64_t attempt = 0;
+    std::int64_t generation = 0;
+    std::int64_t number = 0;
+    std::int64_t rank = 0;
+    std::int64_t offset = 0;
+    in.integer("attempt", attempt, 1, limits::kAttempts);
+    in.integer("generation", generation, 1, INT32_MAX);
+    in.integer("profile", number, 1, INT32_MAX);
+    in.integer("rank", rank, 0, limits::kRanks - 1);
+    in.integer("offset", offset, 0, kAnyEvidence);
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    EvidenceQuery query;
+    query.attempt = static_cast<std::int32_t>(attempt);
+    query.generation = static_cast<std::int32_t>(generation);
+    query.rank = static_cast<std::int32_t>(rank);
+    query.name = std::string{request.param(1)};
+    const std::string name = query.name;
+    std::string id{request.param()};
+    const auto place = co_await context.control.profile_place(
+        caller_of(request), std::move(id), std::move(query), static_cast<std::int32_t>(number));
     if (!place) {
         co_return problem(place.error());
     }
@@ -123,6 +217,43 @@ RouteParts get_job_evidence_file_route(const RouteContext& context) {
     route.query = {
         {"attempt", "integer", "Of which attempt; the newest if not given."},
         {"generation", "integer", "Of which generation; the newest if not given."},
+        {"rank", "integer", "Which rank; 0 if not given."},
+        {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."}};
+    return route;
+}
+
+RouteParts get_job_profiles_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_evidence(context, list_profiles);
+    route.summary = "Profiles of the job's ranks, newest first.";
+    route.query = {
+        {"limit", "integer", "Number of profiles in the answer, 1..50; 50 if not given."}};
+    return route;
+}
+
+RouteParts take_job_profile_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_evidence(context, take_profile);
+    route.summary =
+        "Record what ranks do for some seconds while they train: where their Python is, and with "
+        "torch a trace of whole steps. Nothing is stopped; the body may be empty. GET …/profiles "
+        "has "
+        "the result within patience_seconds. 409: nothing is running, another profile is under "
+        "way, "
+        "or the generation has had its 64.";
+    return route;
+}
+
+RouteParts get_job_profile_file_route(const RouteContext& context) {
+    RouteParts route;
+    route.handler = waiting_for_evidence(context, profile_file);
+    route.summary =
+        "One file of a rank's profile, at most 1 MiB an answer: stacks.txt, trace.json.gz, "
+        "operations.txt; of a rank's second process 2.stacks.txt and so on.";
+    route.query = {
+        {"attempt", "integer", "Of which attempt; the newest if not given."},
+        {"generation", "integer", "Of which generation; the newest if not given."},
+        {"profile", "integer", "Number of the profile; the generation's newest if not given."},
         {"rank", "integer", "Which rank; 0 if not given."},
         {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."}};
     return route;

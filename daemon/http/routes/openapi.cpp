@@ -220,6 +220,7 @@ Json parameter(const ParameterDoc& doc, std::string_view where) {
 std::string_view example_name(const Route& route) {
     return route.path.starts_with("/assets/")                   ? "app-0123ABCD.js"
            : route.path.find("/evidence/") != std::string::npos ? "python.txt"
+           : route.path.find("/profiles/") != std::string::npos ? "stacks.txt"
                                                                 : "n1";
 }
 
@@ -349,9 +350,9 @@ std::string openapi_document(const std::vector<Route>& routes) {
     for (const auto& route : routes) {
         document["paths"][route.path][lower_word(route.method)] = operation(route);
     }
-    auto schemas =
-        parse_json("{" + std::string{openapi_schemas()} + "," + std::string{openapi_gpu_schemas()} +
-                   "," + std::string{openapi_cluster_schemas()} + "}");
+    auto schemas = parse_json(
+        "{" + std::string{openapi_schemas()} + "," + std::string{openapi_evidence_schemas()} + "," +
+        std::string{openapi_gpu_schemas()} + "," + std::string{openapi_cluster_schemas()} + "}");
     LOCKSTEP_CHECK(schemas.has_value());
     add_spec_schemas(*schemas);
     Json& rank = (*schemas)["Rank"]["properties"];

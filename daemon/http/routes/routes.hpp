@@ -141,6 +141,9 @@ RouteParts search_job_logs_route(const RouteContext& context);
 RouteParts get_job_evidence_route(const RouteContext& context);
 RouteParts take_job_evidence_route(const RouteContext& context);
 RouteParts get_job_evidence_file_route(const RouteContext& context);
+RouteParts get_job_profiles_route(const RouteContext& context);
+RouteParts take_job_profile_route(const RouteContext& context);
+RouteParts get_job_profile_file_route(const RouteContext& context);
 // removal_routes.cpp
 RouteParts remove_job_route(const RouteContext& context);
 RouteParts get_job_disk_route(const RouteContext& context);

@@ -29,7 +29,18 @@ class IsolationTest : public AccessTest {
         std::ofstream{run / wire::rank_log_name(0)} << "step 1\n";
         std::filesystem::create_directories(run / "evidence/gen-1/rank-00000");
         std::ofstream{run / "evidence/gen-1/rank-00000/state.txt"} << "asleep\n";
+        std::filesystem::create_directories(run / "profile/gen-1/take-1/rank-00000");
+        std::ofstream{run / "profile/gen-1/take-1/rank-00000/stacks.txt"} << "main 7\n";
         owner_ = secret_of(root_, R"({"name":"o","user":"ada"})");
+        EXPECT_EQ(call(owner_, "POST /v1/jobs/" + id_ + "/profiles").status, 202);
+        until([&] { return second_.peer->last<wire::Profile>() != nullptr; }, "PROFILE");
+        first_.say(wire::Profiled{1, 1, {}});
+        second_.say(wire::Profiled{1, 1, {}});
+        const auto taken = [&] {
+            const auto list = call(owner_, "GET /v1/jobs/" + id_ + "/profiles").text();
+            return list.find("\"profile\":1") != std::string::npos;
+        };
+        until(taken, "profile_taken");
     }
     static std::string line(const Route& route, const std::string& id) {
         std::string path = route.path;
@@ -37,7 +48,8 @@ class IsolationTest : public AccessTest {
             path.replace(at, 4, id);
         }
         if (const auto at = path.find("{name}"); at != std::string::npos) {
-            path.replace(at, 6, "state.txt");
+            const bool profile = path.find("/profiles/") != std::string::npos;
+            path.replace(at, 6, profile ? "stacks.txt" : "state.txt");
         }
         if (route.operation == "searchJobLogs") {
             path += "?q=x";

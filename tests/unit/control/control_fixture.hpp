@@ -302,6 +302,7 @@ class ControlTest : public ::testing::Test {
         hello.incarnation = incarnation.empty() ? "i" + std::to_string(node) : incarnation;
         hello.ranks_running = running;
         hello.generation = running ? 1 : 0;
+        hello.profiles = profiles_;
         agent.say(hello);
         return agent;
     }
@@ -356,6 +357,7 @@ class ControlTest : public ::testing::Test {
 
     const test::TemporaryFolder folder_;
     std::vector<std::unique_ptr<net::io_context>> old_contexts_;
+    bool profiles_ = true;  // the agents know how to
     const Caller ada_{"ada", false, true};
     std::size_t open_samples_ = ControlSettings{}.open_samples;  // from the next boot() on
     std::int64_t keep_days_ = 0;                                 // from the next boot() on

@@ -148,6 +148,24 @@ class FakeControl final : public Control {
         co_return evidence_at;
     }
     Answer<std::string> take_evidence(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> take_profile(Caller, std::string, ProfileQuery query) override {
+        profile_queries.push_back(query);
+        if (!query.ranks.empty() && query.ranks.back() > 7) {
+            co_return fail(Errc::invalid, "ranks: the job has 0-7");
+        }
+        co_return R"({"attempt":1,"generation":1,"profile":1,"ranks":[0],"seconds":5,"patience_seconds":80})";
+    }
+    Answer<std::string> profiles(Caller, std::string id, std::size_t) override {
+        co_return text(id);
+    }
+    Answer<EvidencePlace> profile_place(Caller, std::string, EvidenceQuery query,
+                                        std::int32_t number) override {
+        evidence_queries.push_back(query);
+        profile_numbers.push_back(number);
+        co_return evidence_at;
+    }
+    std::vector<ProfileQuery> profile_queries;
+    std::vector<std::int32_t> profile_numbers;
     std::vector<EvidenceQuery> evidence_queries;
     std::vector<std::size_t> evidence_limits;
     EvidencePlace evidence_at;

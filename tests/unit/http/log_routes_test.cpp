@@ -57,6 +57,38 @@ TEST_F(RoutesTest, EvidenceIsAListAndItsFiles) {
     EXPECT_EQ(get(of_job("/evidence/python.txt?rank=../x")).status, 400);
 }
 
+TEST_F(RoutesTest, AProfileIsAskedForListedAndFetched) {
+    EXPECT_EQ(call("POST", of_job("/profiles")).status, 202);
+    EXPECT_EQ(
+        call("POST", of_job("/profiles"), "user-token", R"({"ranks":"3,0-1","seconds":60})").status,
+        202);
+    ASSERT_EQ(control_.profile_queries.size(), 2U);
+    EXPECT_EQ(control_.profile_queries[0].seconds, 5);
+    EXPECT_EQ(control_.profile_queries[1].ranks, (std::vector<std::int32_t>{0, 1, 3}));
+    EXPECT_EQ(control_.profile_queries[1].seconds, 60);
+    for (const char* wrong : {R"({"ranks":"0-64"})", R"({"ranks":"x"})", R"({"ranks":3})",
+                              R"({"seconds":0})", R"({"seconds":61})", R"({"seconds":1.5})",
+                              R"({"rank":"1"})", "[]", "{", R"({"ranks":"8"})"}) {
+        EXPECT_EQ(call("POST", of_job("/profiles"), "user-token", wrong).status, 400) << wrong;
+    }
+    EXPECT_EQ(control_.profile_queries.size(), 3U) << "only who the ranks are is the job's matter";
+    EXPECT_EQ(get(of_job("/profiles?limit=1")).status, 200);
+    EXPECT_EQ(get(of_job("/profiles?limit=0")).status, 400);
+    control_.evidence_at = {folder_.path().string(), {"profile", "gen-1", "take-2", "rank-00000"}};
+    const auto at = folder_ / "profile" / "gen-1" / "take-2" / "rank-00000";
+    std::filesystem::create_directories(at);
+    std::ofstream{at / "2.trace.json.gz", std::ios::binary} << std::string("\x1f\x8b\0x", 4);
+    std::ofstream{at / "stacks.txt"} << "main;spin 7\n";
+    const auto trace = get(of_job("/profiles/2.trace.json.gz?profile=2&generation=1&rank=0"));
+    EXPECT_EQ(trace.status, 200);
+    EXPECT_EQ(trace.header("Content-Type"), "application/octet-stream");
+    EXPECT_EQ(trace.body.size(), 4U);
+    EXPECT_EQ(control_.profile_numbers, std::vector<std::int32_t>{2});
+    EXPECT_EQ(get(of_job("/profiles/stacks.txt?offset=5")).body, "spin 7\n");
+    EXPECT_EQ(get(of_job("/profiles/operations.txt")).status, 404);
+    EXPECT_EQ(get(of_job("/profiles/stacks.txt?profile=0")).status, 400);
+}
+
 TEST_F(RoutesTest, ALogThatIsNotThereYetIsEmptyOr404) {
     control_.place.path = (folder_ / "none").string();
     const auto empty = get(of_job("/logs"));

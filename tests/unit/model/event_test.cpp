@@ -45,7 +45,8 @@ std::vector<EventData> samples() {
             event::PreflightSeen{1, 2, "n", "fail", "nccl", "2.18", "2.28"},
             event::WarningGiven{1, 2, 3, "n", "look at it"},
             event::CheckpointRequested{1, 2, "time limit", "USR2", 3, "n", "it does not listen"},
-            event::NodeReturned{1, 2, "n", "i", 17}};
+            event::NodeReturned{1, 2, "n", "i", 17},
+            event::ProfileTaken{1, 2, 3, "ada", 5, "2 ranks", *parse_json(R"([{"rank":1}])")}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

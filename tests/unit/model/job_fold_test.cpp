@@ -73,6 +73,8 @@ EventData fitting(EventKind kind) {
             return event::GpuXid{1, 1, 0, "n0", 3, 79, 99};
         case EventKind::warning:
             return event::WarningGiven{1, 1, -1, "n0", "look at it"};
+        case EventKind::profile_taken:
+            return event::ProfileTaken{1, 1, 1, "ada", 5, "2 ranks", Json::array()};
         case EventKind::evidence_taken:
             return event::EvidenceTaken{1, 1, "a hang", "all of it", 7, Json::array()};
     }

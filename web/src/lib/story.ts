@@ -49,6 +49,7 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
     case 'gpu_xid': return {text: `GPU ${text(d['gpu'])} ${node && `of ${node} `}reported Xid ${text(d['xid'])}${rank && ` (${rank})`}`, weight: 'bad'};
     case 'fault': return {text: `${where ? `${where}: ` : ''}${text(d['message']) || text(cause.message) || 'a fault'}`, weight: 'bad'};
     case 'evidence_taken': return {text: `Evidence was taken: ${text(d['message']).replace(/^had: /, '') || text(d['reason'])}`, weight: 'plain'};
+    case 'profile_taken': return {text: `${text(d['by'])} took a profile: ${text(d['message'])}`, weight: 'plain'};
     case 'checkpoint_requested': return {text: `A checkpoint was asked for by ${text(d['by']) || 'somebody'}`, weight: 'plain'};
     case 'checkpoint_saved': return {text: `Checkpoint at step ${count(Number(d['step']))}`, weight: 'good'};
     case 'anomaly': return {text: `${anomalyName(text(d['anomaly']))}${where ? `, ${where}` : ''}${d['step'] !== undefined ? `, step ${count(Number(d['step']))}` : ''}: ${plainly(d['message'])}${d['over'] ? ' (over)' : ''}`, weight: d['over'] ? 'good' : 'warn'};
