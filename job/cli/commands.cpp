@@ -506,7 +506,8 @@ Exit run_verb(Context& context, const std::string& verb) {
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }
-    const bool acting = verb == "cancel" || verb == "restart" || verb == "checkpoint";
+    const bool acting = verb == "cancel" || verb == "restart" || verb == "checkpoint" ||
+                        (verb == "profile" && !context.options.last);
     const auto id = named_job(context, context.options.id, acting);
     if (!id) {
         return report(context, id.error());
@@ -518,7 +519,8 @@ Exit run_verb(Context& context, const std::string& verb) {
         {"show", show},         {"ranks", ranks},           {"logs", logs},
         {"events", events},     {"series", series},         {"cancel", cancel},
         {"spec", spec},         {"restart", restart},       {"checkpoint", checkpoint},
-        {"evidence", evidence}, {"export", export_samples}, {"top", top}};
+        {"evidence", evidence}, {"export", export_samples}, {"top", top},
+        {"profile", profile}};
     return kJob.at(verb)(context, *id);
 }
 

@@ -9,6 +9,8 @@ namespace lockstep::cli {
 
 // The newest look at a job's ranks. All of them are megabytes, and --now asks four times a second.
 inline constexpr const char* kNewestEvidence = "/evidence?limit=1";
+// All of a file that is answered in pieces; `target` has a query already.
+Result<std::string> whole_file(Context& context, const std::string& target);
 
 // Runs the verb named on the command line; completion and manual are main()'s.
 Exit run_verb(Context& context, const std::string& verb);
@@ -23,6 +25,7 @@ Exit logs(Context& context, const std::string& id);
 // Rank 0's output as it comes, until the job has ended; then as follow_job().
 Exit follow_logs(Context& context, const std::string& id);
 Exit evidence(Context& context, const std::string& id);
+Exit profile(Context& context, const std::string& id);
 Exit export_samples(Context& context, const std::string& id);
 Exit series(Context& context, const std::string& id);
 Exit top(Context& context, const std::string& id);

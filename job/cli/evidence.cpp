@@ -63,18 +63,6 @@ Status take_now(Context& context, const std::string& base) {
                 "shows it when it does");
 }
 
-Result<std::string> whole_file(Context& context, const std::string& target) {
-    std::string out;
-    for (;;) {
-        const auto answer = context.client.get(target + "&offset=" + std::to_string(out.size()));
-        LOCKSTEP_TRY(answer);
-        out += answer->body;
-        if (answer->body.empty() || !to_int(answer->header("Lockstep-Log-Next"))) {
-            return out;
-        }
-    }
-}
-
 bool has_file(const Json& rank, std::string_view name) {
     const Json& files = items_at(rank, "files");
     return std::any_of(files.begin(), files.end(),
@@ -125,6 +113,18 @@ Exit print_files(Context& context, const std::string& base, const Json& item, co
 }
 
 }  // namespace
+
+Result<std::string> whole_file(Context& context, const std::string& target) {
+    std::string out;
+    for (;;) {
+        const auto answer = context.client.get(target + "&offset=" + std::to_string(out.size()));
+        LOCKSTEP_TRY(answer);
+        out += answer->body;
+        if (answer->body.empty() || !to_int(answer->header("Lockstep-Log-Next"))) {
+            return out;
+        }
+    }
+}
 
 Lines evidence_view(const Terminal& terminal, const Json& item, std::size_t most) {
     Lines lines;

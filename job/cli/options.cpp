@@ -24,8 +24,8 @@ void group_verbs(CLI::App& app) {
     const std::vector<VerbGroup> groups{
         {"Start", {"run", "submit", "render", "script", "explain"}},
         {"Watch",
-         {"jobs", "show", "follow", "ranks", "top", "logs", "evidence", "events", "series",
-          "export", "spec", "open"}},
+         {"jobs", "show", "follow", "ranks", "top", "logs", "evidence", "profile", "events",
+          "series", "export", "spec", "open"}},
         {"Act", {"cancel", "restart", "checkpoint", "rm", "du"}},
         {"Cluster", {"nodes", "cluster"}},
         {"Access", {"login", "whoami", "token", "secret", "slurm-token", "completion"}}};
@@ -297,6 +297,19 @@ void declare_one_job(CLI::App& app, Options& options) {
         ->type_name("all|stack|state|kernel|python|native|ras|nccl|flight-recorder");
     evidence->add_flag("--now", options.now,
                        "Capture the state of the ranks now, without stopping them");
+    CLI::App* profile =
+        job_verb(app, options, "profile", "Record what ranks do for some seconds while they train");
+    profile
+        ->add_option("--ranks,--rank", options.ranks,
+                     "Which ranks, as in 0-3,7 (default: the first 16)")
+        ->type_name("SET");
+    profile->add_option("--seconds", options.profile_seconds, "For how long")
+        ->check(CLI::Range(1, 60).description(""))
+        ->type_name("N")
+        ->capture_default_str();
+    profile->add_option("-o,--output", options.output, "Folder for the files (default: .)")
+        ->type_name("DIR");
+    profile->add_flag("--last", options.last, "Fetch the newest profile, record nothing");
     CLI::App* events = job_verb(app, options, "events", "Print what happened to a job, in order");
     events->add_flag("-f,--follow", options.log_follow, "Keep printing until the job has ended");
     CLI::App* series = job_verb(app, options, "series", "Plot what the ranks reported");

@@ -91,6 +91,8 @@ struct Options {
     std::string grep;              // logs: RE2; "" = all
     std::string evidence_rank;     // "" = all
     std::string what;              // of the evidence; "" = all
+    std::string output;            // profile: a folder
+    std::int64_t profile_seconds = 5;
     std::string metric;
     std::string ranks;
     std::string partition;
@@ -142,6 +144,7 @@ struct Options {
     bool once = false;              // top
     bool reverse = false;           // top
     bool now = false;               // evidence
+    bool last = false;              // profile
     bool cpu_test = false;          // nodes check
     bool gpu_test = false;          // nodes check
     bool pair_test = false;         // nodes check

@@ -275,8 +275,11 @@ class Daemon:
         return Stream(connection, answer)
 
     # --- command line -----------------------------------------------------------------------
+    def cli_environment(self):
+        return {**os.environ, "LOCKSTEP_URL": self.url, "LOCKSTEP_TOKEN": self.token}
+
     def cli(self, *arguments, stdin=None, seconds=60, check=True):
-        environment = {**os.environ, "LOCKSTEP_URL": self.url, "LOCKSTEP_TOKEN": self.token}
+        environment = self.cli_environment()
         given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}  # nobody is there to be asked
         done = subprocess.run([BIN / "lockstep", *map(str, arguments)], **given, text=True, capture_output=True,
                               timeout=seconds * PATIENCE, env=environment, check=False)

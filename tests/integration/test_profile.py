@@ -1,0 +1,154 @@
+"""lockstep profile: the real lockstepd, agents and CLI; scripts that know nothing of it."""
+
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+import unittest
+
+import harness
+
+TRAIN = """
+import os, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def one_step():
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).square().mean().backward()
+    optimizer.step()
+print("loss 1.0", flush=True)
+while not os.path.exists("stop"):
+    one_step()
+"""
+WAITS = """
+import os, time
+def waits_here():
+    while not os.path.exists("stop"):
+        time.sleep(0.01)
+print("loss 1.0", flush=True)
+waits_here()
+"""
+SPAWNS = """
+import multiprocessing, os, time
+def waits_there():
+    print("loss 1.0", flush=True)
+    while not os.path.exists("stop"):
+        time.sleep(0.01)
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=waits_there)
+    child.start()
+"""
+
+
+class Profile(harness.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.work = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lockstep-profile-")))
+        self.output = self.work / "out"
+
+    def run_job(self, text, **fields):
+        (self.work / "train.py").write_text(text)
+        ranks = fields.setdefault("resources", {"nodes": 1, "ranks_per_node": 2})["ranks_per_node"]
+        job = self.daemon.submit({"name": "profiled", "framework": "pytorch", "command": ["/usr/bin/python3", "train.py"],
+                                  "working_directory": str(self.work), **fields})["id"]
+        self.daemon.wait_state(job, "running")
+        harness.wait_until(lambda: "loss 1.0" in self.daemon.rank_log(job, ranks - 1), 60, "the script runs")
+        return job
+
+    def profile(self, job, *words, code=0):
+        done = self.daemon.cli("profile", job, "--output", str(self.output), *words, check=False)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def names(self):
+        return sorted(path.name for path in self.output.iterdir())
+
+    @unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")
+    def test_the_chosen_rank_of_a_torch_script(self):
+        job = self.run_job(TRAIN)
+        done = self.profile(job, "--ranks", "1", "--seconds", "1")
+        self.assertEqual(self.names(), ["rank-00001.operations.txt", "rank-00001.stacks.txt", "rank-00001.trace.json.gz"],
+                         done.stderr)
+        self.assertIn("recording 1 rank for 1 s", done.stderr)
+        self.assertIn("one_step (train.py:", (self.output / "rank-00001.stacks.txt").read_text())
+        with gzip.open(self.output / "rank-00001.trace.json.gz") as file:
+            trace = json.load(file)
+        names = {one.get("name", "") for one in (trace if isinstance(trace, list) else trace["traceEvents"])}
+        self.assertIn("aten::mm", {name.replace("addmm", "mm") for name in names})
+        self.assertIn("Self CPU", (self.output / "rank-00001.operations.txt").read_text())
+        # Kept with the job: its events, its folder, once more after its end.
+        [event] = [one for one in self.daemon.events(job) if one["kind"] == "profile_taken"]
+        self.assertEqual((event["data"]["number"], event["data"]["seconds"]), (1, 1))
+        self.assertIn("stacks of 1 of 1 ranks, traces of 1", self.daemon.cli("events", job).stdout)
+        self.assertGreater(self.daemon.get(f"/v1/jobs/{job}/disk")["evidence_bytes"], 1000)
+        self.profile(job, "--seconds", "1")
+        (self.work / "stop").touch()
+        self.daemon.wait_state(job, "succeeded")
+        whole = {path.name: path.read_bytes() for path in self.output.iterdir()}
+        for path in self.output.iterdir():
+            path.unlink()
+        self.profile(job, "--last")
+        self.assertEqual({path.name: path.read_bytes() for path in self.output.iterdir()}, whole)
+        self.assertEqual(len(whole), 6)
+        self.profile(job, code=6)  # it is over
+
+    def test_without_torch_there_are_stacks_and_the_reason(self):
+        job = self.run_job(WAITS, framework="command")
+        done = self.profile(job, "--seconds", "1")
+        self.assertEqual(self.names(), ["rank-00000.stacks.txt", "rank-00001.stacks.txt"])
+        self.assertIn("waits_here (train.py:5)", (self.output / "rank-00000.stacks.txt").read_text())
+        self.assertIn("rank 1 on ", done.stderr)
+        self.assertIn("no trace: this process has not imported torch", done.stderr)
+        left = [path for path in pathlib.Path(tempfile.gettempdir()).glob("lockstep-*/**/profile.*")
+                if path.stat().st_uid == os.getuid() and job in str(path)]
+        self.assertEqual(left, [], "what the ranks wrote is removed")
+
+    def test_processes_that_a_script_starts_are_there_too(self):
+        job = self.run_job(SPAWNS + "    while child.is_alive(): time.sleep(0.01)\n", framework="command",
+                           resources={"nodes": 1, "ranks_per_node": 1})
+        self.profile(job, "--seconds", "1")
+        self.assertIn("<module> (train.py:10)", (self.output / "rank-00000.stacks.txt").read_text())
+        self.assertIn("waits_there", (self.output / "rank-00000.2.stacks.txt").read_text())
+        self.assertEqual(len(self.names()), 2, "multiprocessing's own helper is none of the script's")
+
+    def test_one_that_waits_for_another_is_not_waited_for_long(self):
+        # waitpid(2) goes on after a signal: its Python hears of nothing before the child has ended.
+        job = self.run_job(SPAWNS + "    child.join()\n", framework="command", resources={"nodes": 1, "ranks_per_node": 1})
+        begun = time.monotonic()
+        done = self.profile(job, "--seconds", "1")
+        self.assertLess(time.monotonic() - begun, 35)  # 14 as a rule; 42 if it were waited for
+        self.assertIn("no profile: it waits for another process", done.stderr)
+        self.assertIn("waits_there", "".join(path.read_text() for path in self.output.iterdir()))
+
+    def test_what_cannot_be_profiled_says_why(self):
+        job = self.run_job("", framework="command",
+                           command=["/bin/sh", "-c", "echo loss 1.0; while [ ! -e stop ]; do sleep 0.1; done"])
+        done = self.profile(job, "--ranks", "0", "--seconds", "1", code=3)
+        self.assertIn("rank 0 on ", done.stderr)
+        self.assertIn("no profile: it does not run Python", done.stderr)
+        for words, code, why in ((("--ranks", "5"), 2, "the job has 0-1"), (("--ranks", "x"), 2, "/ranks"),
+                                 (("--seconds", "0"), 2, "--seconds"), (("--seconds", "61"), 2, "--seconds")):
+            self.assertIn(why, self.profile(job, *words, code=code).stderr)
+        answer = self.daemon.api("POST", f"/v1/jobs/{job}/profiles", {"rank": "0"})
+        self.assert_problem(answer, 400, "/rank")
+        self.output = self.work / "train.py"
+        self.assertIn("--output", self.profile(job, "--last", code=8).stderr)
+
+    def test_a_rank_that_ends_meanwhile(self):
+        job = self.run_job(WAITS, framework="command")
+        asking = subprocess.Popen([harness.BIN / "lockstep", "profile", job, "--seconds", "30", "--output", str(self.output)],
+                                  env=self.daemon.cli_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertIn("recording 2 ranks", asking.stderr.readline())
+        (self.work / "stop").touch()
+        _, err = asking.communicate(timeout=60)
+        self.assertEqual(asking.returncode, 3, err)
+        self.assertIn("no profile: ", err)
+        self.daemon.wait_state(job, "succeeded")
+
+
+if __name__ == "__main__":
+    harness.main()
