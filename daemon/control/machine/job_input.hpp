@@ -55,7 +55,7 @@ struct ProfileInput {
     std::function<void(Status)> done;
     std::vector<std::int32_t> ranks{};  // ascending; empty = the first ones
     std::int64_t seconds = 0;
-    std::shared_ptr<ProfileAsked> asked{};
+    std::shared_ptr<ProfileAsked> asked{};  // not null
 };
 struct DependencyInput {
     std::string after;  // a job that it was to run after, and that has not succeeded

@@ -138,6 +138,9 @@ bool ProfileRun::is_in(std::chrono::steady_clock::time_point now) const {
 }
 
 Status ask_for_profile(Draft& draft, AttemptRun& run, ProfileInput& input) {
+    if (run.generation.profile && run.generation.profile->asked == input.asked) {
+        return {};  // heard again, because an append has failed: the agents have been asked
+    }
     if (const Status may = may_profile(draft, run); !may) {
         return may;
     }
@@ -164,7 +167,7 @@ Status ask_for_profile(Draft& draft, AttemptRun& run, ProfileInput& input) {
         const std::int32_t per_node = job.spec.ranks_per_node();
         const std::int32_t slot = live.slot_of(rank / per_node);
         const auto link = run.links.find(slot);
-        if (link == run.links.end() || !run.rendezvous.is_member(slot)) {
+        if (link == run.links.end() || !link->second->open() || !run.rendezvous.is_member(slot)) {
             profile.ranks.push_back({rank, "", {}, {{"all", "its agent is not connected"}}});
         } else if (!link->second->profiles) {
             profile.ranks.push_back(
@@ -180,13 +183,12 @@ Status ask_for_profile(Draft& draft, AttemptRun& run, ProfileInput& input) {
         profile.awaited.insert(slot);
         draft.at_once.send(run.links.at(slot), message);
     }
-    if (input.asked) {
-        input.asked->attempt = job.attempt()->number;
-        input.asked->generation = live.number;
-        input.asked->number = profile.number;
-        input.asked->ranks = profile.wanted;
-        input.asked->patience = profile.patience();
-    }
+    input.asked->attempt = job.attempt()->number;
+    input.asked->generation = live.number;
+    input.asked->number = profile.number;
+    input.asked->ranks = profile.wanted;
+    input.asked->patience = profile.patience();
+    profile.asked = input.asked;
     run.generation.profile = std::move(profile);
     draft.at_once.add(effect::LookAgain{});  // where nobody could be asked it is over already
     return {};

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct ProfileRun {
     std::vector<std::int32_t> wanted{};       // ranks
     std::set<std::int32_t> awaited{};         // slots that have not answered
     std::vector<wire::RankEvidence> ranks{};  // what has come
+    std::shared_ptr<ProfileAsked> asked{};    // of the input that began it
 
     // How long agents are waited for.
     std::chrono::seconds patience() const;

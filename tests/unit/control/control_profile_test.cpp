@@ -153,6 +153,16 @@ TEST_F(ProfileTest, WhoeverDoesNotAnswerIsNotWaitedForForever) {
         HasSubstr("stacks of 1 of 2 ranks, traces of 0; rank 1: no all: its agent did not"));
 }
 
+TEST_F(ProfileTest, ANodeWithoutAConnectionIsNotWaitedFor) {
+    start();
+    agents_[1].session->on_closed();
+    ASSERT_TRUE(take());
+    until([&] { return asked(0) != nullptr; }, "PROFILE");
+    agents_[0].say(wire::Profiled{1, 1, {{0, "", {{"stacks.txt", 17}}, {}}}});
+    until([&] { return items().size() == 1; }, "profile_taken");
+    EXPECT_EQ(items()[0]["ranks"][1]["missing"][0]["why"], "its agent is not connected");
+}
+
 TEST_F(ProfileTest, AnOlderAgentIsNotAskedWhatItDoesNotKnow) {
     profiles_ = false;
     start();

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -52,6 +54,35 @@ TEST_F(JobMachineTest, TheTimeLimitIsToldAlsoIfItsFirstDraftWasDropped) {
     Draft draft = machine_->draft(at_);
     machine_->take(draft, again);
     EXPECT_THAT(draft.events, IsEmpty()) << "once";
+}
+
+TEST_F(JobMachineTest, AProfileWhoseDraftWasDroppedIsAskedForOnce) {
+    start();
+    Status answer;
+    ProfileInput wanted;
+    wanted.by = "ada";
+    wanted.seconds = 5;
+    wanted.asked = std::make_shared<ProfileAsked>();
+    wanted.done = [&answer](Status status) { answer = std::move(status); };
+    std::vector<std::size_t> effects;
+    for (int tries = 0; tries < 2; ++tries) {
+        JobInput input = wanted;
+        Draft draft = machine_->draft(at_);
+        machine_->take(draft, input);
+        effects.push_back(draft.at_once.take().size());
+        ASSERT_EQ(draft.answers.size(), 1U);
+        draft.answers[0](Status{});
+        EXPECT_TRUE(answer) << "try " << tries << ": " << answer.error().message;
+    }
+    EXPECT_GT(effects[0], 0U);
+    EXPECT_EQ(effects[1], 0U) << "the agents have been asked";
+    EXPECT_EQ(wanted.asked->number, 1);
+    wanted.asked = std::make_shared<ProfileAsked>();  // somebody else
+    JobInput other = wanted;
+    Draft draft = machine_->draft(at_);
+    machine_->take(draft, other);
+    draft.answers[0](Status{});
+    EXPECT_FALSE(answer);
 }
 
 TEST_F(JobMachineTest, WhatIsFoundOnceBeginsTheNextDraftUntilItIsStored) {
