@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -25,7 +27,7 @@ while not os.path.exists("stop"):
     one_step()
 """
 WAITS = """
-import os, time
+import os, time; open("pid." + os.environ["LOCKSTEP_RANK"], "w").write(str(os.getpid()))
 def waits_here():
     while not os.path.exists("stop"):
         time.sleep(0.01)
@@ -44,6 +46,14 @@ if __name__ == "__main__":
 """
 
 
+def harness_read(path):
+    """b"" of a process that has ended."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
 class Profile(harness.TestCase):
     def setUp(self):
         super().setUp()
@@ -56,7 +66,8 @@ class Profile(harness.TestCase):
         job = self.daemon.submit({"name": "profiled", "framework": "pytorch", "command": ["/usr/bin/python3", "train.py"],
                                   "working_directory": str(self.work), **fields})["id"]
         self.daemon.wait_state(job, "running")
-        harness.wait_until(lambda: "loss 1.0" in self.daemon.rank_log(job, ranks - 1), 60, "the script runs")
+        harness.wait_until(lambda: all("loss 1.0" in self.daemon.rank_log(job, rank) for rank in range(ranks)), 60,
+                           "the script runs on all ranks")
         return job
 
     def profile(self, job, *words, code=0):
@@ -148,6 +159,59 @@ class Profile(harness.TestCase):
         self.assertEqual(asking.returncode, 3, err)
         self.assertIn("no profile: ", err)
         self.daemon.wait_state(job, "succeeded")
+
+    def test_lockstepd_is_killed_and_asked_again(self):
+        job = self.run_job(WAITS, framework="command")
+        answer = self.daemon.api("POST", f"/v1/jobs/{job}/profiles", {"ranks": "0", "seconds": 3})
+        self.assertEqual(answer[0], 202, answer)
+        [socket] = {path.parent for path in self.questions(job)}
+        self.daemon.kill9()
+        self.daemon.start()
+        self.daemon.wait_for(job, lambda one: one["state"] == "running")
+        # The ranks record still what the first has asked for; whoever comes next is answered after it.
+        harness.wait_until(lambda: self.daemon.get(f"/v1/jobs/{job}/nodes")["items"][0].get("agent_age_seconds", 99) < 5, 60,
+                           "its agent is back")
+        self.profile(job, "--ranks", "0", "--seconds", "1")
+        self.assertEqual(self.names(), ["rank-00000.stacks.txt"])
+        self.assertEqual(len(self.daemon.get(f"/v1/jobs/{job}/profiles")["items"]), 1, "the first is lost, and no other")
+        self.assertEqual(list(socket.glob("profile.*")), [])
+
+    def questions(self, job):
+        def found():
+            sockets = [word.split(b"=", 1)[1].decode() for path in pathlib.Path("/proc").glob("[0-9]*/environ")
+                       for word in harness_read(path).split(b"\0") if word.startswith(b"LOCKSTEP_SOCKET=")
+                       and job.encode() in harness_read(path)]
+            return [one for socket in set(sockets) for one in pathlib.Path(socket).parent.glob("profile.*.ask")]
+        return harness.wait_until(found, 20, "a process is asked")
+
+    def test_two_at_once(self):
+        job = self.run_job(WAITS, framework="command", resources={"nodes": 1, "ranks_per_node": 1})
+        self.assertEqual(self.daemon.api("POST", f"/v1/jobs/{job}/profiles", {"seconds": 2})[0], 202)
+        self.assertIn("is under way", self.profile(job, code=6).stderr)
+        harness.wait_until(lambda: self.daemon.get(f"/v1/jobs/{job}/profiles")["items"], 30, "the first is done")
+        # The node's own program asks the same process.
+        self.assertEqual(self.daemon.api("POST", f"/v1/jobs/{job}/profiles", {"seconds": 3})[0], 202)
+        self.questions(job)
+        package = pathlib.Path(harness.__file__).resolve().parents[2] / "job" / "rank" / "python"
+        done = subprocess.run(["/usr/bin/python3", "-m", "lockstep.profile", "--job", job, "--output", str(self.output)],
+                              env={**os.environ, "PYTHONPATH": str(package)}, capture_output=True, text=True, check=False,
+                              timeout=60)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("somebody else has asked", done.stderr)
+
+    def test_a_stopped_rank_and_a_folder_that_cannot_be_written(self):
+        job = self.run_job(WAITS, framework="command")
+        pid = int((self.work / "pid.1").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        done = self.profile(job, "--seconds", "1")
+        self.assertEqual(self.names(), ["rank-00000.stacks.txt"])
+        self.assertIn("no profile: the process is stopped", done.stderr)
+        os.kill(pid, signal.SIGCONT)
+        [attempt] = self.daemon.data.glob(f"runs/{job}/a1")
+        shutil.rmtree(attempt / "profile")
+        (attempt / "profile").write_text("in the way")
+        done = self.profile(job, "--ranks", "0", "--seconds", "1", code=3)
+        self.assertIn("Not a directory", done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 // The hooks in a rank's Python (job/rank/python/hooks), as they are seen from outside: the file
-// that each process of them holds open, and the signals it catches. Blocking reads of /proc; any
-// thread.
+// that each process of them holds open. Blocking reads of /proc; any thread.
 #pragma once
 
 #include "job/base/unique_fd.hpp"

@@ -3,6 +3,7 @@
 #include "job/agent/diagnostics/rank_hooks.hpp"
 #include "job/agent/ranks/inner_pids.hpp"
 #include "job/agent/ranks/process_look.hpp"
+#include "job/agent/ranks/rank_state.hpp"
 #include "job/agent/ranks/signal_targets.hpp"
 #include "job/base/files.hpp"
 #include "job/base/ids.hpp"
@@ -15,14 +16,12 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -40,7 +39,7 @@ constexpr auto kProfileLook = std::chrono::milliseconds{50};
 constexpr int kWaitLooks = 60;
 constexpr std::size_t kProfilePiece = 1U << 20U;
 
-// A process that is asked, or why it is not.
+// A process that is asked.
 struct AskedProcess {
     pid_t pid = -1;
     std::int64_t number = 0;  // its own
@@ -122,7 +121,7 @@ std::string ask_process(const Asking& asking, AskedProcess& one) {
         const int problem = errno;
         clear_profile(asking, one);
         return problem == ESRCH ? "it has ended"
-                                : "it cannot be asked: " + errno_error("", problem).message;
+                                : errno_error("it cannot be asked", problem).message;
     }
     return "";
 }
@@ -192,9 +191,10 @@ void ask_rank(Asking& asking, std::size_t index, const std::vector<ProcessLook>&
             continue;  // a fork, which has its parent's file
         }
         if (asked >= limits::kProfileProcesses) {
-            why = "only " + std::to_string(limits::kProfileProcesses) +
-                  " processes of a node are profiled at a time";
-            break;
+            add_profile_gap(out, place + 1, "all",
+                            "only " + std::to_string(limits::kProfileProcesses) +
+                                " processes of a node are profiled at a time");
+            return;
         }
         one.place = ++place;
         ++asked;
@@ -302,9 +302,8 @@ void collect_profile(const Asking& asking, wire::RankEvidence& out, const AskedP
 // In waitpid(2) or in read(2) of a pipe, which go on after a signal without a word to Python: it
 // does not answer before they are over. For so many looks, it is not the moment between two of
 // them.
-bool waits_for_another(AskedProcess& one) {
-    const auto place = read_file("/proc/" + std::to_string(one.pid) + "/wchan", kProfilePiece);
-    const bool waits = place && (*place == "do_wait" || place->ends_with("pipe_read"));
+bool waits_for_another(AskedProcess& one, const std::string& wchan) {
+    const bool waits = wchan == "do_wait" || wchan.ends_with("pipe_read");
     one.in_wait = waits ? one.in_wait + 1 : 0;
     return one.in_wait >= kWaitLooks;
 }
@@ -317,11 +316,12 @@ bool profile_settled(const Asking& asking, wire::RankEvidence& out, AskedProcess
         collect_profile(asking, out, one, *json);
         return true;
     }
-    if (::kill(one.pid, 0) != 0 && errno == ESRCH) {
+    const wire::RankState state = look_at_rank(out.rank, one.pid);
+    if (state.state == "X" || state.state == "Z") {
         add_profile_gap(out, one.place, "all", "it ended meanwhile");
         return true;
     }
-    const bool waits = waits_for_another(one);
+    const bool waits = waits_for_another(one, state.wchan);
     if (waits && ProfileClock::now() >= asking.no_step_until) {
         add_profile_gap(out, one.place, "all", "it waits for another process");
         return true;

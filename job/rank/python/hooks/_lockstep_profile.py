@@ -46,7 +46,11 @@ def answer(folder):
         late = time.monotonic() + seconds > until  # the signal waited until a long call was over
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if not late and _busy.acquire(blocking=False):
+    if late:
+        return
+    # Who asked for the one under way may be gone (lockstepd was started again): this one comes after it.
+    spare = until - _FILES_SECONDS - seconds - time.monotonic()
+    if _busy.acquire(timeout=max(spare, 0.0)):
         _answer(folder, which, seconds, until)
 
 
