@@ -2,6 +2,7 @@
 // Values only; the main thread.
 #pragma once
 
+#include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 #include "job/cli/manual.hpp"
 
@@ -92,7 +93,7 @@ struct Options {
     std::string evidence_rank;     // "" = all
     std::string what;              // of the evidence; "" = all
     std::string output;            // profile: a folder
-    std::int64_t profile_seconds = 5;
+    std::int64_t profile_seconds = limits::kProfileSecondsUsual;
     std::string metric;
     std::string ranks;
     std::string partition;
