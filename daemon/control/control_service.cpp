@@ -124,9 +124,8 @@ Task<Result<std::string>> ControlService::profiles(Caller caller, std::string id
 }
 
 Task<Result<EvidencePlace>> ControlService::profile_place(Caller caller, std::string id,
-                                                          EvidenceQuery query,
-                                                          std::int32_t number) {
-    return jobs_.profile_place(std::move(caller), std::move(id), std::move(query), number);
+                                                          EvidenceQuery query) {
+    return jobs_.profile_place(std::move(caller), std::move(id), std::move(query));
 }
 
 Task<Result<std::string>> ControlService::remove(Caller caller, std::string id,

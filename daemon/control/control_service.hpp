@@ -66,8 +66,8 @@ class ControlService final : public Control {
     Task<Result<Text>> take_evidence(Caller caller, std::string id) override;
     Task<Result<Text>> take_profile(Caller caller, std::string id, ProfileQuery query) override;
     Task<Result<Text>> profiles(Caller caller, std::string id, std::size_t limit) override;
-    Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id, EvidenceQuery query,
-                                              std::int32_t number) override;
+    Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id,
+                                              EvidenceQuery query) override;
     Task<Result<Text>> remove(Caller caller, std::string id, bool keep_checkpoints) override;
     Task<Result<DiskPlace>> disk(Caller caller, std::string id) override;
     Task<Result<Text>> spec(Caller caller, std::string id) override;

@@ -120,6 +120,7 @@ struct EvidenceQuery {
     std::int32_t generation = 0;  // 0 = the newest of it
     std::int32_t rank = 0;
     std::string name;
+    std::int32_t profile = 0;  // of a profile: its number; 0 = the generation's newest
 };
 // Where it lies: in `folders`, each in the one before, below the attempt's directory. Whoever runs
 // the job may write there: none of them is to be followed if it is a link.
@@ -280,9 +281,9 @@ class Control {
     // {items}, the newest `limit` profiles, newest first.
     virtual Task<Result<std::string>> profiles(Caller caller, std::string id,
                                                std::size_t limit) = 0;
-    // As evidence_place(); `number` 0: the newest of the generation.
+    // As evidence_place().
     virtual Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id,
-                                                      EvidenceQuery query, std::int32_t number) = 0;
+                                                      EvidenceQuery query) = 0;
 
     // The scheduler's machines as last heard of (cluster_view.hpp). Waits for nothing.
     virtual Json cluster() = 0;

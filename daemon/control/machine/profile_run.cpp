@@ -2,9 +2,9 @@
 
 #include "daemon/control/machine/attempt_run.hpp"
 #include "daemon/control/machine/draft.hpp"
+#include "daemon/control/machine/rank_findings.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
-#include "job/base/text.hpp"
 #include "job/model/profile.hpp"
 
 #include <algorithm>
@@ -14,50 +14,12 @@
 namespace lockstep {
 namespace {
 
-std::string shown_of_profile(std::string_view text, std::size_t most = limits::kTextBytes) {
-    return printable(text.substr(0, most));
-}
-
-// What an agent says, with only names that exist, sizes that can be and text that can be shown.
-wire::RankEvidence cleaned_profile(const wire::RankEvidence& told) {
-    wire::RankEvidence out;
-    out.rank = told.rank;
-    for (const wire::EvidenceFile& file : told.files) {
-        const bool known = std::any_of(out.files.begin(), out.files.end(),
-                                       [&](const auto& one) { return one.name == file.name; });
-        if (is_profile_name(file.name) && !known && file.size >= 0 &&
-            file.size <= static_cast<std::int64_t>(limits::kProfileFileBytes)) {
-            out.files.push_back(file);
-        }
-    }
-    for (const wire::EvidenceGap& gap : told.missing) {
-        if (out.missing.size() < limits::kEvidenceGaps) {
-            out.missing.push_back({shown_of_profile(gap.what, limits::kEvidenceWordBytes),
-                                   shown_of_profile(gap.why)});
-        }
-    }
-    return out;
-}
-
 Json rank_json(const wire::RankEvidence& one, const Job& job) {
     Json out = Json::object();
     out["rank"] = one.rank;
     const NodeClaim* claim = job.claim_of_node(one.rank / job.spec.ranks_per_node());
     out["node"] = claim != nullptr ? claim->node : "";
-    out["files"] = Json::array();
-    for (const wire::EvidenceFile& file : one.files) {
-        Json item = Json::object();
-        item["name"] = file.name;
-        item["size"] = file.size;
-        out["files"].push_back(std::move(item));
-    }
-    out["missing"] = Json::array();
-    for (const wire::EvidenceGap& gap : one.missing) {
-        Json item = Json::object();
-        item["what"] = gap.what;
-        item["why"] = gap.why;
-        out["missing"].push_back(std::move(item));
-    }
+    add_captures(out, one);
     return out;
 }
 
@@ -206,7 +168,8 @@ void profiled(Draft& draft, AttemptRun& run, const AgentPtr& link, const wire::P
                             profile->wanted.end();
         if (wanted && job.live_generation()->slot_of(one.rank / job.spec.ranks_per_node()) ==
                           link->node_rank) {
-            profile->ranks.push_back(cleaned_profile(one));
+            profile->ranks.push_back(
+                cleaned_captures(one, is_profile_name, limits::kProfileFileBytes));
         }
     }
     draft.at_once.add(effect::LookAgain{});

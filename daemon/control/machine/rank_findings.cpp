@@ -43,20 +43,7 @@ Json item_of(const RankFinding& one) {
     if (!one.evidence.frame.empty()) {
         out["frame"] = one.evidence.frame;
     }
-    out["files"] = Json::array();
-    for (const wire::EvidenceFile& file : one.evidence.files) {
-        Json item = Json::object();
-        item["name"] = file.name;
-        item["size"] = file.size;
-        out["files"].push_back(std::move(item));
-    }
-    out["missing"] = Json::array();
-    for (const wire::EvidenceGap& gap : one.evidence.missing) {
-        Json item = Json::object();
-        item["what"] = gap.what;
-        item["why"] = gap.why;
-        out["missing"].push_back(std::move(item));
-    }
+    add_captures(out, one.evidence);
     if (!one.saved) {
         Json item = Json::object();
         item["what"] = "all";
@@ -198,24 +185,47 @@ StackVerdict compare_stacks(const std::vector<wire::RankEvidence>& saved) {
 }
 
 wire::RankEvidence cleaned(const wire::RankEvidence& evidence) {
-    wire::RankEvidence out;
-    out.rank = evidence.rank;
+    wire::RankEvidence out = cleaned_captures(evidence, is_evidence_name, limits::kFlightDumpBytes);
     out.frame = shown(evidence.frame);
     out.stack = shown(evidence.stack, limits::kEvidenceStackBytes);
-    for (const wire::EvidenceFile& file : evidence.files) {
+    return out;
+}
+
+wire::RankEvidence cleaned_captures(const wire::RankEvidence& told,
+                                    bool (*is_name)(std::string_view), std::size_t most) {
+    wire::RankEvidence out;
+    out.rank = told.rank;
+    for (const wire::EvidenceFile& file : told.files) {
         const bool known = std::any_of(out.files.begin(), out.files.end(),
                                        [&](const auto& one) { return one.name == file.name; });
-        if (is_evidence_name(file.name) && !known && file.size >= 0 &&
-            file.size <= static_cast<std::int64_t>(limits::kFlightDumpBytes)) {
+        if (is_name(file.name) && !known && file.size >= 0 &&
+            file.size <= static_cast<std::int64_t>(most)) {
             out.files.push_back(file);
         }
     }
-    for (const wire::EvidenceGap& gap : evidence.missing) {
+    for (const wire::EvidenceGap& gap : told.missing) {
         if (out.missing.size() < limits::kEvidenceGaps) {
             out.missing.push_back({shown(gap.what, limits::kEvidenceWordBytes), shown(gap.why)});
         }
     }
     return out;
+}
+
+void add_captures(Json& item, const wire::RankEvidence& evidence) {
+    item["files"] = Json::array();
+    for (const wire::EvidenceFile& file : evidence.files) {
+        Json one = Json::object();
+        one["name"] = file.name;
+        one["size"] = file.size;
+        item["files"].push_back(std::move(one));
+    }
+    item["missing"] = Json::array();
+    for (const wire::EvidenceGap& gap : evidence.missing) {
+        Json one = Json::object();
+        one["what"] = gap.what;
+        one["why"] = gap.why;
+        item["missing"].push_back(std::move(one));
+    }
 }
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -47,5 +48,11 @@ StackVerdict compare_stacks(const std::vector<wire::RankEvidence>& saved);
 // What an agent says of a rank's evidence, with only names that exist, sizes that can be and text
 // that can be shown.
 wire::RankEvidence cleaned(const wire::RankEvidence& evidence);
+// The same of its files, with a name that `is_name` knows and at most `most` bytes, and of what is
+// missing, alone.
+wire::RankEvidence cleaned_captures(const wire::RankEvidence& told,
+                                    bool (*is_name)(std::string_view), std::size_t most);
+// files: [{name, size}], missing: [{what, why}].
+void add_captures(Json& item, const wire::RankEvidence& evidence);
 
 }  // namespace lockstep

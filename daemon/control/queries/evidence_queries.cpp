@@ -122,7 +122,7 @@ Task<Result<std::string>> JobQueries::profiles(Caller caller, std::string id, st
 }
 
 Task<Result<EvidencePlace>> JobQueries::profile_place(Caller caller, std::string id,
-                                                      EvidenceQuery query, std::int32_t number) {
+                                                      EvidenceQuery query) {
     const auto loaded = co_await registry_.load(caller, id);
     LOCKSTEP_CO_TRY(loaded);
     const Job& job = **loaded;
@@ -131,7 +131,7 @@ Task<Result<EvidencePlace>> JobQueries::profile_place(Caller caller, std::string
     }
     const auto which = meant(job, query);
     LOCKSTEP_CO_TRY(which);
-    const std::int32_t profile = number == 0 ? which->generation->profiles : number;
+    const std::int32_t profile = query.profile == 0 ? which->generation->profiles : query.profile;
     if (profile < 1 || profile > which->generation->profiles) {
         co_return fail(Errc::not_found, "the generation has no such profile");
     }

@@ -29,8 +29,7 @@ class JobQueries {
     Task<Result<std::string>> evidence(Caller caller, std::string id, std::size_t limit);
     Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id, EvidenceQuery query);
     Task<Result<std::string>> profiles(Caller caller, std::string id, std::size_t limit);
-    Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id, EvidenceQuery query,
-                                              std::int32_t number);
+    Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id, EvidenceQuery query);
     // job_nodes.cpp
     Task<Result<std::string>> job_nodes(Caller caller, std::string id);
 

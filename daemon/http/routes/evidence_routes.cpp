@@ -20,7 +20,12 @@ namespace {
 
 constexpr std::int64_t kAnyEvidence = std::numeric_limits<std::int64_t>::max();
 
-Task<HttpResponse> list_evidence(RouteContext context, HttpRequest request) {
+// Evidence or profiles: the same questions, of other files.
+using ListCaptures = Task<Result<std::string>> (Control::*)(Caller, std::string, std::size_t);
+using PlaceOfCapture = Task<Result<EvidencePlace>> (Control::*)(Caller, std::string, EvidenceQuery);
+
+template <ListCaptures list>
+Task<HttpResponse> list_captures(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     std::int64_t limit = limits::kPageDefault;
     in.integer("limit", limit, 1, limits::kPageDefault);
@@ -28,8 +33,8 @@ Task<HttpResponse> list_evidence(RouteContext context, HttpRequest request) {
         co_return problem(*error);
     }
     std::string id{request.param()};
-    auto text = co_await context.control.evidence(caller_of(request), std::move(id),
-                                                  static_cast<std::size_t>(limit));
+    auto text = co_await (context.control.*list)(caller_of(request), std::move(id),
+                                                 static_cast<std::size_t>(limit));
     co_return json_or_problem(std::move(text));
 }
 
@@ -60,14 +65,19 @@ HttpResponse slice_of(const EvidencePlace& place, const std::string& name, std::
     return response;
 }
 
-Task<HttpResponse> file(RouteContext context, HttpRequest request) {
+template <PlaceOfCapture place_of, bool of_profile>
+Task<HttpResponse> captured_file(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     std::int64_t attempt = 0;
     std::int64_t generation = 0;
+    std::int64_t profile = 0;
     std::int64_t rank = 0;
     std::int64_t offset = 0;
     in.integer("attempt", attempt, 1, limits::kAttempts);
     in.integer("generation", generation, 1, INT32_MAX);
+    if (of_profile) {
+        in.integer("profile", profile, 1, INT32_MAX);
+    }
     in.integer("rank", rank, 0, limits::kRanks - 1);
     in.integer("offset", offset, 0, kAnyEvidence);
     if (const auto error = in.finish()) {
@@ -76,12 +86,13 @@ Task<HttpResponse> file(RouteContext context, HttpRequest request) {
     EvidenceQuery query;
     query.attempt = static_cast<std::int32_t>(attempt);
     query.generation = static_cast<std::int32_t>(generation);
+    query.profile = static_cast<std::int32_t>(profile);
     query.rank = static_cast<std::int32_t>(rank);
     query.name = std::string{request.param(1)};
     const std::string name = query.name;
     std::string id{request.param()};
-    const auto place = co_await context.control.evidence_place(caller_of(request), std::move(id),
-                                                               std::move(query));
+    const auto place =
+        co_await (context.control.*place_of)(caller_of(request), std::move(id), std::move(query));
     if (!place) {
         co_return problem(place.error());
     }
@@ -90,19 +101,6 @@ Task<HttpResponse> file(RouteContext context, HttpRequest request) {
         return slice_of(place, name, offset);
     };
     co_return co_await read_aside(context, std::move(folder), std::move(read));
-}
-
-Task<HttpResponse> list_profiles(RouteContext context, HttpRequest request) {
-    QueryReader in{request.query};
-    std::int64_t limit = limits::kPageDefault;
-    in.integer("limit", limit, 1, limits::kPageDefault);
-    if (const auto error = in.finish()) {
-        co_return problem(*error);
-    }
-    std::string id{request.param()};
-    auto text = co_await context.control.profiles(caller_of(request), std::move(id),
-                                                  static_cast<std::size_t>(limit));
-    co_return json_or_problem(std::move(text));
 }
 
 Result<ProfileQuery> wanted_profile(const std::string& body) {
@@ -148,40 +146,6 @@ Task<HttpResponse> take_profile(RouteContext context, HttpRequest request) {
     co_return response;
 }
 
-Task<HttpResponse> profile_file(RouteContext context, HttpRequest request) {
-    QueryReader in{request.query};
-    std::int64_t attempt = 0;
-    std::int64_t generation = 0;
-    std::int64_t number = 0;
-    std::int64_t rank = 0;
-    std::int64_t offset = 0;
-    in.integer("attempt", attempt, 1, limits::kAttempts);
-    in.integer("generation", generation, 1, INT32_MAX);
-    in.integer("profile", number, 1, INT32_MAX);
-    in.integer("rank", rank, 0, limits::kRanks - 1);
-    in.integer("offset", offset, 0, kAnyEvidence);
-    if (const auto error = in.finish()) {
-        co_return problem(*error);
-    }
-    EvidenceQuery query;
-    query.attempt = static_cast<std::int32_t>(attempt);
-    query.generation = static_cast<std::int32_t>(generation);
-    query.rank = static_cast<std::int32_t>(rank);
-    query.name = std::string{request.param(1)};
-    const std::string name = query.name;
-    std::string id{request.param()};
-    const auto place = co_await context.control.profile_place(
-        caller_of(request), std::move(id), std::move(query), static_cast<std::int32_t>(number));
-    if (!place) {
-        co_return problem(place.error());
-    }
-    std::string folder = place->directory;
-    std::function<HttpResponse()> read = [place = *place, name, offset] {
-        return slice_of(place, name, offset);
-    };
-    co_return co_await read_aside(context, std::move(folder), std::move(read));
-}
-
 using EvidenceCall = Task<HttpResponse> (*)(RouteContext, HttpRequest);
 SlowHandler waiting_for_evidence(const RouteContext& context, EvidenceCall call) {
     return [context, call](HttpRequest request) { return call(context, std::move(request)); };
@@ -191,7 +155,7 @@ SlowHandler waiting_for_evidence(const RouteContext& context, EvidenceCall call)
 
 RouteParts get_job_evidence_route(const RouteContext& context) {
     RouteParts route;
-    route.handler = waiting_for_evidence(context, list_evidence);
+    route.handler = waiting_for_evidence(context, list_captures<&Control::evidence>);
     route.summary =
         "What the ranks were doing when the job hung or a capture was requested: the newest "
         "capture of each generation, newest first, lagging ranks first.";
@@ -210,7 +174,7 @@ RouteParts take_job_evidence_route(const RouteContext& context) {
 
 RouteParts get_job_evidence_file_route(const RouteContext& context) {
     RouteParts route;
-    route.handler = waiting_for_evidence(context, file);
+    route.handler = waiting_for_evidence(context, captured_file<&Control::evidence_place, false>);
     route.summary =
         "One file of a rank's evidence, at most 1 MiB an answer: state.txt, kernel.txt, "
         "python.txt, native.txt, ras.txt, nccl.txt, flight-recorder.";
@@ -224,7 +188,7 @@ RouteParts get_job_evidence_file_route(const RouteContext& context) {
 
 RouteParts get_job_profiles_route(const RouteContext& context) {
     RouteParts route;
-    route.handler = waiting_for_evidence(context, list_profiles);
+    route.handler = waiting_for_evidence(context, list_captures<&Control::profiles>);
     route.summary = "Profiles of the job's ranks, newest first.";
     route.query = {
         {"limit", "integer", "Number of profiles in the answer, 1..50; 50 if not given."}};
@@ -246,7 +210,7 @@ RouteParts take_job_profile_route(const RouteContext& context) {
 
 RouteParts get_job_profile_file_route(const RouteContext& context) {
     RouteParts route;
-    route.handler = waiting_for_evidence(context, profile_file);
+    route.handler = waiting_for_evidence(context, captured_file<&Control::profile_place, true>);
     route.summary =
         "One file of a rank's profile, at most 1 MiB an answer: stacks.txt, trace.json.gz, "
         "operations.txt; of a rank's second process 2.stacks.txt and so on.";

@@ -30,15 +30,17 @@ constexpr std::string_view kEvidenceSchemas = R"json(
   "wchan": {"type": "string", "description": "The kernel function in which it is sleeping."},
   "frame": {"type": "string", "description": "Its current location in one line: from the Python stack, else from the native one."},
   "files": {"type": "array", "description": "Files captured from this rank, for GET …/evidence/{name}.",
-    "items": {"type": "object", "required": ["name", "size"],
-      "properties": {
-      "name": {"type": "string", "examples": ["python.txt"], "description": "The file's name."},
-      "size": {"type": "integer", "minimum": 0, "description": "Size in bytes."}}}},
+    "items": {"$ref": "#/components/schemas/CapturedFile"}},
   "missing": {"type": "array", "description": "What could not be captured.",
-    "items": {"type": "object", "required": ["what", "why"],
-      "properties": {
-      "what": {"type": "string", "description": "The kind of capture."},
-      "why": {"type": "string", "description": "Human-readable reason."}}}}}},
+    "items": {"$ref": "#/components/schemas/CaptureGap"}}}},
+"CapturedFile": {"type": "object", "required": ["name", "size"],
+  "properties": {
+  "name": {"type": "string", "examples": ["stacks.txt"], "description": "The file's name."},
+  "size": {"type": "integer", "minimum": 0, "description": "Size in bytes."}}},
+"CaptureGap": {"type": "object", "required": ["what", "why"],
+  "properties": {
+  "what": {"type": "string", "description": "What could not be captured; all: nothing of this process."},
+  "why": {"type": "string", "description": "Human-readable reason."}}},
 "ProfileRequest": {"type": "object", "additionalProperties": false,
   "properties": {
   "ranks": {"type": "string", "examples": ["0,3-5"], "description": "Which ranks, at most 64; the first 16 if not given."},
@@ -71,15 +73,9 @@ constexpr std::string_view kEvidenceSchemas = R"json(
   "rank": {"type": "integer", "minimum": 0, "description": "Number of the rank, from 0."},
   "node": {"type": "string", "description": "Its node."},
   "files": {"type": "array", "description": "Files recorded of this rank, for GET …/profiles/{name}.",
-    "items": {"type": "object", "required": ["name", "size"],
-      "properties": {
-      "name": {"type": "string", "examples": ["stacks.txt"], "description": "The file's name."},
-      "size": {"type": "integer", "minimum": 0, "description": "Size in bytes."}}}},
+    "items": {"$ref": "#/components/schemas/CapturedFile"}},
   "missing": {"type": "array", "description": "What could not be recorded.",
-    "items": {"type": "object", "required": ["what", "why"],
-      "properties": {
-      "what": {"type": "string", "description": "The kind of file; all: none of this process."},
-      "why": {"type": "string", "description": "Human-readable reason."}}}}}}
+    "items": {"$ref": "#/components/schemas/CaptureGap"}}}}
 )json";
 
 }  // namespace

@@ -33,7 +33,7 @@ constexpr std::string_view kSchemas = R"json(
     "description": "The job's folder: logs, evidence, scripts, and its checkpoints unless they are elsewhere."},
   "total_bytes": {"type": "integer", "minimum": 0, "description": "Bytes of all of it: the sum of those below."},
   "logs_bytes": {"type": "integer", "minimum": 0, "description": "Bytes of the ranks' and agents' output."},
-  "evidence_bytes": {"type": "integer", "minimum": 0, "description": "Bytes of the diagnostics captured from hung ranks."},
+  "evidence_bytes": {"type": "integer", "minimum": 0, "description": "Bytes of what was captured of ranks: diagnostics of hangs, and profiles."},
   "checkpoints_bytes": {"type": "integer", "minimum": 0, "description": "Bytes of the checkpoints below the directory."},
   "other_bytes": {"type": "integer", "minimum": 0, "description": "Bytes of scripts, claims and results."},
   "history_bytes": {"type": "integer", "minimum": 0, "description": "Bytes of its telemetry in lockstepd's database."},

@@ -36,7 +36,8 @@ class ProfileTest : public ControlTest {
             EvidenceQuery query;
             query.rank = rank;
             query.name = name;
-            out = co_await control_->profile_place(ada_, id_, std::move(query), number);
+            query.profile = number;
+            out = co_await control_->profile_place(ada_, id_, std::move(query));
         };
         wait(run());
         return out;

@@ -158,14 +158,11 @@ class FakeControl final : public Control {
     Answer<std::string> profiles(Caller, std::string id, std::size_t) override {
         co_return text(id);
     }
-    Answer<EvidencePlace> profile_place(Caller, std::string, EvidenceQuery query,
-                                        std::int32_t number) override {
+    Answer<EvidencePlace> profile_place(Caller, std::string, EvidenceQuery query) override {
         evidence_queries.push_back(query);
-        profile_numbers.push_back(number);
         co_return evidence_at;
     }
     std::vector<ProfileQuery> profile_queries;
-    std::vector<std::int32_t> profile_numbers;
     std::vector<EvidenceQuery> evidence_queries;
     std::vector<std::size_t> evidence_limits;
     EvidencePlace evidence_at;

@@ -83,7 +83,9 @@ TEST_F(RoutesTest, AProfileIsAskedForListedAndFetched) {
     EXPECT_EQ(trace.status, 200);
     EXPECT_EQ(trace.header("Content-Type"), "application/octet-stream");
     EXPECT_EQ(trace.body.size(), 4U);
-    EXPECT_EQ(control_.profile_numbers, std::vector<std::int32_t>{2});
+    ASSERT_EQ(control_.evidence_queries.size(), 1U);
+    EXPECT_EQ(control_.evidence_queries[0].profile, 2);
+    EXPECT_EQ(control_.evidence_queries[0].generation, 1);
     EXPECT_EQ(get(of_job("/profiles/stacks.txt?offset=5")).body, "spin 7\n");
     EXPECT_EQ(get(of_job("/profiles/operations.txt")).status, 404);
     EXPECT_EQ(get(of_job("/profiles/stacks.txt?profile=0")).status, 400);
