@@ -1,4 +1,3 @@
-// size: the declarations of all options of all subcommands
 #include "job/cli/options.hpp"
 
 #include "job/base/version.hpp"
@@ -194,37 +193,6 @@ void declare_cluster(CLI::App& app, Options& options) {
     nodes->add_option("--state", options.state, "Only usable, unusable or idle ones, or a state")
         ->type_name("STATE");
     verb(app, "cluster", "Show the scheduler, its partitions and what is free");
-}
-
-void declare_export(CLI::App& app, Options& options) {
-    CLI::App* verb = job_verb(app, options, "export",
-                              "Write every stored sample of a job for TensorBoard, as CSV or JSON");
-    CLI::Option* tensorboard =
-        verb->add_option("--tensorboard", options.tensorboard,
-                         "Event files: a run per rank, rank-00000 upwards, and job with the mean "
-                         "over the ranks; a step done again after a restart is there twice")
-            ->type_name("DIR");
-    CLI::Option* csv =
-        verb->add_option("--csv", options.csv,
-                         "rank,attempt,generation,step,time,metric,value; - is standard output")
-            ->type_name("FILE");
-    CLI::Option* json = verb->add_option("--json", options.json_lines,
-                                         "The same as one JSON object a line; - is standard output")
-                            ->type_name("FILE");
-    csv->excludes(tensorboard)->excludes(json);
-    json->excludes(tensorboard);
-    verb->add_flag("--gpus", options.of_gpus,
-                   "Of the job's GPUs instead of its ranks, with node,gpu,ranks for rank; --rank: "
-                   "of those that these ranks use")
-        ->excludes(tensorboard);
-    verb->add_option("--metric", options.metrics, "Only these, as in loss,grad_norm (default: all)")
-        ->type_name("NAME,...")
-        ->expected(1)
-        ->delimiter(',')
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    verb->add_option("--rank", options.ranks, "Only these, as in 0-3,7 (default: all)")
-        ->type_name("SET");
-    verb->add_flag("--overwrite", options.overwrite, "Replace an earlier export");
 }
 
 void declare_identity(CLI::App& app, Options& options) {

@@ -28,6 +28,37 @@ CLI::App* job_verb(CLI::App& app, Options& options, const std::string& name,
 
 namespace {
 
+void declare_export(CLI::App& app, Options& options) {
+    CLI::App* verb = job_verb(app, options, "export",
+                              "Write every stored sample of a job for TensorBoard, as CSV or JSON");
+    CLI::Option* tensorboard =
+        verb->add_option("--tensorboard", options.tensorboard,
+                         "Event files: a run per rank, rank-00000 upwards, and job with the mean "
+                         "over the ranks; a step done again after a restart is there twice")
+            ->type_name("DIR");
+    CLI::Option* csv =
+        verb->add_option("--csv", options.csv,
+                         "rank,attempt,generation,step,time,metric,value; - is standard output")
+            ->type_name("FILE");
+    CLI::Option* json = verb->add_option("--json", options.json_lines,
+                                         "The same as one JSON object a line; - is standard output")
+                            ->type_name("FILE");
+    csv->excludes(tensorboard)->excludes(json);
+    json->excludes(tensorboard);
+    verb->add_flag("--gpus", options.of_gpus,
+                   "Of the job's GPUs instead of its ranks, with node,gpu,ranks for rank; --rank: "
+                   "of those that these ranks use")
+        ->excludes(tensorboard);
+    verb->add_option("--metric", options.metrics, "Only these, as in loss,grad_norm (default: all)")
+        ->type_name("NAME,...")
+        ->expected(1)
+        ->delimiter(',')
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    verb->add_option("--rank", options.ranks, "Only these, as in 0-3,7 (default: all)")
+        ->type_name("SET");
+    verb->add_flag("--overwrite", options.overwrite, "Replace an earlier export");
+}
+
 void declare_logs(CLI::App& app, Options& options) {
     CLI::App* logs = job_verb(app, options, "logs",
                               "Print what ranks wrote; of several ranks in the order of time");

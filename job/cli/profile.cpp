@@ -5,6 +5,7 @@
 #include "job/cli/new_file.hpp"
 #include "job/cli/views.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
