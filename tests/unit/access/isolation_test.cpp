@@ -37,8 +37,8 @@ class IsolationTest : public AccessTest {
         first_.say(wire::Profiled{1, 1, {}});
         second_.say(wire::Profiled{1, 1, {}});
         const auto taken = [&] {
-            const auto list = call(owner_, "GET /v1/jobs/" + id_ + "/profiles").text();
-            return list.find("\"profile\":1") != std::string::npos;
+            const auto list = call(owner_, "GET /v1/jobs/" + id_ + "/profiles");
+            return list.text().find("\"profile\":1") != std::string::npos;
         };
         until(taken, "profile_taken");
     }
