@@ -84,9 +84,13 @@ Blame blame(const SlurmJob& job, const SlurmJobDetail* detail) {
             // An agent that has not called in never ends with 0. But the node of an earlier job of
             // the number still tells a slurmctld that was killed how that one ended.
             return ended_soon(job) ? Blame::slurm : Blame::others;
+        case SlurmEnd::time_limit:
+            // An agent calls in before anything else. A slurmctld that was killed may have believed
+            // in a launch that never reached the node, through several short lives of lockstepd, or
+            // lockstepd was away for all of the job's time.
+            return Blame::slurm;
         case SlurmEnd::none:
         case SlurmEnd::oom:
-        case SlurmEnd::time_limit:
         case SlurmEnd::deadline:
         case SlurmEnd::preempted:
         case SlurmEnd::revoked:

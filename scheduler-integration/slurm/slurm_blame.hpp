@@ -15,7 +15,8 @@ enum class Blame : std::uint8_t {
 };
 
 // `job` has ended. `detail`: what Slurm says of it when asked for it alone; nullptr: not asked. Its
-// time limit, its memory and preemption are not Slurm's fault.
+// memory, its deadline and preemption are not Slurm's fault; that its time passed without an agent
+// is.
 Blame blame(const SlurmJob& job, const SlurmJobDetail* detail);
 
 }  // namespace lockstep

@@ -264,5 +264,24 @@ TEST(SlurmAttempt, WhatVanishedWhileSomebodyLookedWasForgottenHoweverLongItHadWa
     EXPECT_EQ(one.warning, "");
 }
 
+// 2 of 20,000 jobs under kills of slurmctld and lockstepd: no lockstepd lived for the three minutes
+// after which nobody_came(), and the time of an allocation in which nothing ran passed.
+TEST(SlurmAttempt, AJobWhoseTimePassedWithoutAnAgentIsHandedInAgain) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    SlurmJob late = row(17, "TIMEOUT");
+    SlurmAttempt claimed = one;
+    take_rows(one, {late}, kStart + 1s, kPatience);
+    take_rows(one, {late}, kStart + 2s, kPatience);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::again);
+    ASSERT_EQ(one.stillborn.size(), 1U);
+    EXPECT_EQ(one.stillborn.front().how, "Slurm job 17 ran out of its time limit");
+    // One whose ranks ran has had its time.
+    claimed.claimed = 17;
+    take_rows(claimed, {late}, kStart + 1s, kPatience);
+    take_rows(claimed, {late}, kStart + 2s, kPatience);
+    EXPECT_TRUE(claimed.ended());
+    EXPECT_EQ(observe(claimed, true, "").cause.kind, CauseClass::time_limit);
+}
+
 }  // namespace
 }  // namespace lockstep

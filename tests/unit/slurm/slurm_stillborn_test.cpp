@@ -252,8 +252,8 @@ TEST(SlurmStillborn, AScriptThatNeverStartedOrWasKilledIsHandedInAgain) {
     EXPECT_TRUE(is_handed_in_again(after(row(17, "FAILED"), exited(0, 9))));
 }
 
-TEST(SlurmStillborn, ItsTimeItsMemoryAndPreemptionAreEnds) {
-    for (const char* state : {"TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "PREEMPTED"}) {
+TEST(SlurmStillborn, ItsMemoryItsDeadlineAndPreemptionAreEnds) {
+    for (const char* state : {"OUT_OF_MEMORY", "DEADLINE", "PREEMPTED"}) {
         const SlurmAttempt one = after(row(17, state));
         EXPECT_TRUE(one.ended()) << state;
         EXPECT_FALSE(is_handed_in_again(one)) << state;
@@ -374,7 +374,7 @@ TEST(SlurmStillborn, ADeadJobDoesNotHideALivingOne) {
     EXPECT_EQ(one.id, 18);
     EXPECT_THAT(one.surplus, IsEmpty());
     SlurmAttempt ended = take_up(request(123, false, "17"), kStart);
-    take_rows(ended, {row(17, "TIMEOUT"), row(18, "RUNNING")}, kStart + 1s, kPatience);
+    take_rows(ended, {row(17, "OUT_OF_MEMORY"), row(18, "RUNNING")}, kStart + 1s, kPatience);
     EXPECT_EQ(ended.id, 17) << "that one was the job's own end";
 }
 
