@@ -288,6 +288,7 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
     }
     RunOptions options;
     options.client = client;
+    options.socket = context.socket;
     options.out = stdout;
     options.checkpoint_directory = checkpoints;
     TrainingRun run{config, *data, world, std::move(options)};

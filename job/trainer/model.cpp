@@ -3,6 +3,7 @@
 #include "job/base/check.hpp"
 #include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
+#include "job/trainer/step_profile.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <torch/version.h>
@@ -131,6 +132,11 @@ Model::Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, 
             tensors.push_back(parameters_[next++]);
         }
         floats += buffer_floats(layer);
+        layer_names_.push_back("layer " + std::to_string(first + layer_names_.size() + 1));
+        if (!layer.parameters.empty()) {
+            const std::string& name = layer.parameters.front().name;
+            layer_names_.back() += ": " + name.substr(0, name.rfind('.'));
+        }
     }
     buffers_ = at::zeros({floats}, at::kFloat);
     float* at = floats > 0 ? buffers_.data_ptr<float>() : nullptr;
@@ -154,6 +160,7 @@ at::Tensor Model::forward(const at::Tensor& x, const Pass& pass) {
                             pass.half ? at::kHalf : at::kBFloat16};
     at::Tensor value = x;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
+        const ProfileSpan span{layer_names_[i]};
         if (rounds) {
             std::vector<at::Tensor> rounded;
             std::transform(tensors_[i].begin(), tensors_[i].end(), std::back_inserter(rounded),

@@ -84,6 +84,7 @@ class Model {
 
   private:
     std::vector<Layer> layers_;
+    std::vector<std::string> layer_names_;  // for profiles
     FlatParameters parameters_;
     std::vector<std::vector<at::Tensor>> tensors_;  // by layer
     at::Tensor buffers_;

@@ -1,7 +1,7 @@
 #include "job/trainer/run.hpp"
 
 #include "job/base/log.hpp"
-#include "job/trainer/stop_signal.hpp"
+#include "job/trainer/step_profile.hpp"
 #include "job/trainer/strategy.hpp"
 
 #include <algorithm>
@@ -67,6 +67,9 @@ Result<RunEnd> TrainingRun::run() {
         const Status served = strategy_->serve(options_.checkpoint_directory);
         return served ? Result<RunEnd>{end_} : fail(served.error());
     }
+    if (!options_.socket.empty()) {
+        profile_ = StepProfile::offer(options_.socket);
+    }
     while (!done() && !stop_) {
         LOCKSTEP_TRY(run_epoch());
         if (stop_) {
@@ -74,6 +77,7 @@ Result<RunEnd> TrainingRun::run() {
         }
         LOCKSTEP_TRY(evaluate_or_save());
     }
+    profile_.reset();             // nobody asks between here and the end
     if (!stop_ && !evaluated_) {  // resumed from the checkpoint of the end
         LOCKSTEP_TRY(evaluate_or_save());
     }
@@ -169,6 +173,9 @@ Status TrainingRun::after_step(StepResult& result) {
     print(result);
     if (options_.on_step) {
         options_.on_step(result);
+    }
+    if (profile_) {
+        profile_->step_ended(result);
     }
     // The state is not finite, or so far away that floats do not hold it.
     diverged_ = !result.skipped && !(result.gradient_norm * result.learning_rate < kLongestStep);

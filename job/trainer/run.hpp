@@ -35,9 +35,11 @@ namespace lockstep {
 struct StepResult;
 struct Evaluation;
 class Strategy;
+class StepProfile;
 
 struct RunOptions {
     RankClient* client = nullptr;                    // where reports go; none: nowhere
+    std::filesystem::path socket;                    // beside which a profile is asked for
     std::FILE* out = nullptr;                        // lines for people; none: none
     std::filesystem::path checkpoint_directory;      // empty: no checkpoints, no resume
     std::function<void(const StepResult&)> on_step;  // for tests
@@ -131,13 +133,14 @@ class TrainingRun {
     std::unique_ptr<Strategy> strategy_;
     Sampler sampler_;
     std::unique_ptr<Loader> loader_;
-    std::int32_t batch_size_ = 0;     // configured or found
-    std::int32_t ranks_of_node_ = 1;  // known with find_batch_size
-    TextCosts costs_;                 // of a sample
-    std::int32_t stages_ = 1;         // ranks that compute one
-    double peak_flops_ = 0.0;         // of this rank; 0 = not asked
-    double base_rate_ = 0.0;          // learning_rate, scaled
-    std::int64_t planned_steps_ = 0;  // of the whole run, for the schedule
+    std::unique_ptr<StepProfile> profile_;  // nobody can ask without one
+    std::int32_t batch_size_ = 0;           // configured or found
+    std::int32_t ranks_of_node_ = 1;        // known with find_batch_size
+    TextCosts costs_;                       // of a sample
+    std::int32_t stages_ = 1;               // ranks that compute one
+    double peak_flops_ = 0.0;               // of this rank; 0 = not asked
+    double base_rate_ = 0.0;                // learning_rate, scaled
+    std::int64_t planned_steps_ = 0;        // of the whole run, for the schedule
     Report report_;
     RunEnd end_;
     std::int64_t step_ = 0;

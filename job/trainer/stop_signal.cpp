@@ -15,6 +15,7 @@ namespace {
 
 std::atomic<bool> stop{false};
 std::atomic<bool> checkpoint{false};
+std::atomic<bool> profile{false};
 std::atomic<std::int64_t> first_seen{0};  // steady clock, ns; 0 = not seen
 static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
 
@@ -26,7 +27,10 @@ int checkpoint_signal() {
 }
 
 void on_signal(int number) {
-    (number == SIGTERM ? stop : checkpoint).store(true, std::memory_order_relaxed);
+    (number == SIGTERM  ? stop
+     : number == SIGURG ? profile
+                        : checkpoint)
+        .store(true, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -41,10 +45,12 @@ void install() {
     sigemptyset(&action.sa_mask);
     sigaction(checkpoint_signal(), &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
+    sigaction(SIGURG, &action, nullptr);
     sigset_t own;
     sigemptyset(&own);
     sigaddset(&own, checkpoint_signal());
     sigaddset(&own, SIGTERM);
+    sigaddset(&own, SIGURG);
     std::thread{[own] {
         pthread_sigmask(SIG_UNBLOCK, &own, nullptr);
         for (;;) {
@@ -75,13 +81,22 @@ bool take_checkpoint_request() {
     return checkpoint.exchange(false);
 }
 
+bool take_profile_request() {
+    return profile.exchange(false);
+}
+
 void request() {
     stop = true;
+}
+
+void ask_for_profile() {
+    profile = true;
 }
 
 void reset() {
     stop = false;
     checkpoint = false;
+    profile = false;
     first_seen = 0;
 }
 

@@ -3,6 +3,7 @@
 #include "job/trainer/device.hpp"
 #include "job/trainer/kernels.hpp"
 #include "job/trainer/random.hpp"
+#include "job/trainer/step_profile.hpp"
 #include "job/trainer/stop_signal.hpp"
 
 #include <ATen/ATen.h>
@@ -73,29 +74,41 @@ Pass GradientPass::training_pass(const StepResult& result, std::int64_t micro,
     return pass;
 }
 
+Batch next_batch(Loader& loader) {
+    const ProfileSpan span{"data wait"};
+    return loader.next();
+}
+
 // Each micro-batch weighs by its samples, so that the gradient is that of the mean over all.
 Status GradientPass::run(Model& model, Loader& loader, StepResult& result, double scale,
                          const std::function<void()>& before_last) const {
     std::int64_t seen = 0;
     for (std::int64_t micro = 0; seen < result.samples; ++micro) {
         const auto start = StepClock::now();
-        const Batch batch = loader.next();
+        const Batch batch = next_batch(loader);
         if (batch.size == 0) {
             return fail(loader.ended());
         }
         const auto ready = StepClock::now();
         seen += batch.size;
-        const at::Tensor logits = model.forward(tensor_of(batch.input, batch.size),
-                                                training_pass(result, micro, config_.accumulate));
-        const at::Tensor loss =
-            mean_loss(logits, tensor_of(batch.target, batch.size), config_.loss);
         const double weight = static_cast<double>(batch.size) / static_cast<double>(result.samples);
-        result.loss += weight * loss.item<double>();
+        at::Tensor loss;
+        {
+            const ProfileSpan span{"forward"};
+            const at::Tensor logits =
+                model.forward(tensor_of(batch.input, batch.size),
+                              training_pass(result, micro, config_.accumulate));
+            loss = mean_loss(logits, tensor_of(batch.target, batch.size), config_.loss);
+            result.loss += weight * loss.item<double>();
+        }
         const auto computed = StepClock::now();
         if (seen == result.samples) {
             before_last();
         }
-        loss.backward(at::scalar_tensor(weight * scale, at::kFloat));
+        {
+            const ProfileSpan span{"backward"};
+            loss.backward(at::scalar_tensor(weight * scale, at::kFloat));
+        }
         result.data_wait_seconds += seconds_of(ready - start);
         result.forward_seconds += seconds_of(computed - ready);
         result.backward_seconds += seconds_of(StepClock::now() - computed);
@@ -230,6 +243,7 @@ Status apply_gradients(const TrainConfig& config, std::span<float> parameters,
         gradient_factor(config, std::sqrt(squares), mean, scaler, result);
     LOCKSTEP_TRY(factor);
     if (*factor) {
+        const ProfileSpan span{"optimizer"};
         optimizer.step(parameters, gradients, static_cast<float>(**factor), result.learning_rate);
     }
     return {};

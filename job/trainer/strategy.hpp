@@ -202,6 +202,8 @@ Status apply_gradients(const TrainConfig& config, std::span<float> parameters,
                        std::span<const float> gradients, double squares, double mean,
                        Optimizer& optimizer, LossScaler& scaler, StepResult& result);
 
+// The loader's next one, a span of a profile.
+Batch next_batch(Loader& loader);
 // Asked while waiting for other ranks: this rank was told to stop, and they had their time.
 bool stop_is_overdue();
 

@@ -135,12 +135,46 @@ class Profile(harness.TestCase):
         self.assertIn("no profile: it waits for another process", done.stderr)
         self.assertIn("waits_there", "".join(path.read_text() for path in self.output.iterdir()))
 
+    @unittest.skipUnless(os.access(harness.BIN / "lockstep-train", os.X_OK), "lockstep-train is not built: no LibTorch")
+    def test_the_native_trainer_has_its_steps_layers_and_operations(self):
+        job = self.daemon.submit(harness.small_native_job("native", 1, 2, epochs=100_000))["id"]
+        self.daemon.wait_state(job, "running")
+        harness.wait_until(lambda: self.daemon.get(f"/v1/jobs/{job}").get("step", 0) > 3, 120, "it makes steps")
+        done = self.profile(job, "--seconds", "2")
+        self.assertEqual(self.names(), ["rank-00000.operations.txt", "rank-00000.trace.json.gz",
+                                        "rank-00001.operations.txt", "rank-00001.trace.json.gz"], done.stderr)
+        self.assertNotIn("no profile", done.stderr)
+        for rank in ("00000", "00001"):
+            with gzip.open(self.output / f"rank-{rank}.trace.json.gz") as file:
+                events = json.load(file)["traceEvents"]
+            steps = [one for one in events if one["cat"] == "step"]
+            self.assertGreater(len(steps), 1)
+            self.assertGreaterEqual(sum(one["dur"] for one in steps), 2e6)
+            names = {one["name"] for one in events}
+            self.assertLessEqual({"data wait", "forward", "backward", "comm wait", "optimizer"}, names)
+            self.assertTrue(any(name.startswith("layer 1: ") for name in names), names)
+            self.assertTrue(any(name.startswith("aten::") for name in names), names)
+            table = (self.output / f"rank-{rank}.operations.txt").read_text()
+            self.assertIn(f"{len(steps)} steps", table)
+            self.assertRegex(table, r"(?m)^forward +\d+\.\d+ +\d+\.\d%$")
+        # From the node, too; and the training goes on.
+        node = self.work / "node"
+        here = subprocess.run(["/usr/bin/python3", "-m", "lockstep.profile", "--job", job, "--ranks", "1", "--seconds", "1", "--output",
+                               str(node)], env={**os.environ, "PYTHONPATH": str(harness.SOURCE / "job/rank/python")}, text=True,
+                              capture_output=True, timeout=120)
+        self.assertEqual(here.returncode, 0, here.stderr)
+        self.assertEqual(sorted(path.name.split(".", 2)[2] for path in node.iterdir()), ["operations.txt", "trace.json.gz"])
+        step = self.daemon.get(f"/v1/jobs/{job}")["step"]
+        harness.wait_until(lambda: self.daemon.get(f"/v1/jobs/{job}")["step"] > step, 60, "it goes on")
+        self.assertEqual(len(self.daemon.get(f"/v1/jobs/{job}")["attempts"][0]["generations"]), 1)
+        self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
+
     def test_what_cannot_be_profiled_says_why(self):
         job = self.run_job("", framework="command",
                            command=["/bin/sh", "-c", "echo loss 1.0; while [ ! -e stop ]; do sleep 0.1; done"])
         done = self.profile(job, "--ranks", "0", "--seconds", "1", code=3)
         self.assertIn("rank 0 on ", done.stderr)
-        self.assertIn("no profile: it does not run Python", done.stderr)
+        self.assertIn("no profile: it runs neither Python nor lockstep-train", done.stderr)
         for words, code, why in ((("--ranks", "5"), 2, "the job has 0-1"), (("--ranks", "x"), 2, "/ranks"),
                                  (("--seconds", "0"), 2, "--seconds"), (("--seconds", "61"), 2, "--seconds")):
             self.assertIn(why, self.profile(job, *words, code=code).stderr)

@@ -14,12 +14,11 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kStackFile = "stacks.";
 constexpr std::size_t kDescriptors = 4096;  // of a process, looked through
 
 }  // namespace
 
-HooksFile hooks_file(pid_t pid) {
+HooksFile hooks_file(pid_t pid, std::string_view prefix) {
     std::error_code ec;
     const std::filesystem::path folder = "/proc/" + std::to_string(pid) + "/fd";
     std::size_t seen = 0;
@@ -31,10 +30,11 @@ HooksFile hooks_file(pid_t pid) {
             continue;
         }
         const std::string name = std::filesystem::path{target.data()}.filename().string();
-        if (name.rfind(kStackFile, 0) != 0) {
+        if (!name.starts_with(prefix)) {
             continue;
         }
-        if (const auto number = to_int(name.substr(7, name.find(' ') - 7))) {
+        if (const auto number =
+                to_int(name.substr(prefix.size(), name.find(' ') - prefix.size()))) {
             return {UniqueFd{::open(at->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)},
                     *number};
         }

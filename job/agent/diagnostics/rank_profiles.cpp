@@ -43,6 +43,7 @@ constexpr std::size_t kProfilePiece = 1U << 20U;
 struct AskedProcess {
     pid_t pid = -1;
     std::int64_t number = 0;  // its own
+    bool python = true;       // or lockstep-train
     std::size_t place = 1;    // among those of its rank
     std::string id{};
     int in_wait = 0;  // looks in a row at which it waited for another process
@@ -145,15 +146,16 @@ std::map<pid_t, std::int32_t> owners(
 
 // Why this process cannot be asked; "" = it can, and `number` is set.
 std::string unfit_for_profile(const Asking& asking, const ProcessLook& process,
-                              std::int64_t& number) {
+                              const HooksFile& hooks, std::int64_t& number) {
     if (process.stopped) {
         return "the process is stopped";
     }
-    const HooksFile hooks = hooks_file(process.pid);
     struct stat theirs{};
     struct stat here{};
     const std::filesystem::path path =
-        asking.question.sockets / ("stacks." + std::to_string(hooks.number));
+        asking.question.sockets /
+        (std::string{process.python ? kPythonHookFile : kTrainerHookFile} +
+         std::to_string(hooks.number));
     if (!hooks.file || ::fstat(hooks.file.get(), &theirs) != 0 ||
         ::lstat(path.c_str(), &here) != 0 || theirs.st_dev != here.st_dev ||
         theirs.st_ino != here.st_ino || !catches_signal(process.pid, SIGURG)) {
@@ -172,17 +174,24 @@ bool is_helper(pid_t pid) {
 void ask_rank(Asking& asking, std::size_t index, const std::vector<ProcessLook>& tree,
               const std::map<pid_t, std::int32_t>& owner, std::size_t& asked) {
     wire::RankEvidence& out = asking.out[index];
-    std::string why = tree.empty() ? "its process has ended" : "it does not run Python";
+    std::string why =
+        tree.empty() ? "its process has ended" : "it runs neither Python nor lockstep-train";
     std::size_t place = 0;
     for (const ProcessLook& process : tree) {
         const auto own = owner.find(process.pid);
-        if (!process.python || is_helper(process.pid) || process.state == "Z" ||
-            process.state == "X" || (own != owner.end() && own->second != out.rank)) {
+        if (is_helper(process.pid) || process.state == "Z" || process.state == "X" ||
+            (own != owner.end() && own->second != out.rank)) {
             continue;
+        }
+        const HooksFile hooks =
+            hooks_file(process.pid, process.python ? kPythonHookFile : kTrainerHookFile);
+        if (!process.python && !hooks.file) {
+            continue;  // a shell, say
         }
         AskedProcess one;
         one.pid = process.pid;
-        if (std::string unfit_why = unfit_for_profile(asking, process, one.number);
+        one.python = process.python;
+        if (std::string unfit_why = unfit_for_profile(asking, process, hooks, one.number);
             !unfit_why.empty()) {
             why = place == 0 ? std::move(unfit_why) : why;
             continue;
@@ -329,7 +338,8 @@ bool profile_settled(const Asking& asking, wire::RankEvidence& out, AskedProcess
     if (ProfileClock::now() >= asking.until + limits::kProfileLate) {
         add_profile_gap(
             out, one.place, "all",
-            "it did not come to run Python in time: lockstep evidence --now tells where it is");
+            std::string{one.python ? "it did not come to run Python" : "it ended no step"} +
+                " in time: lockstep evidence --now tells where it is");
         return true;
     }
     return false;

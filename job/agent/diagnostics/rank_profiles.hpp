@@ -1,8 +1,9 @@
-// What ranks do for some seconds, recorded by their own Python processes (job/rank/python/hooks,
-// _lockstep_profile): each is asked by a file beside the report socket and SIGURG, and answers with
-// files there, which are copied to where the job's files are. Only processes that catch the signal
-// and hold the hooks' file are asked. Blocking, for twice the seconds and limits::kProfileMore at
-// most beside what the file system takes; a thread of its own.
+// What ranks do for some seconds, recorded by their own processes, of Python
+// (job/rank/python/hooks, _lockstep_profile) or of lockstep-train (job/trainer/step_profile.hpp):
+// each is asked by a file beside the report socket and SIGURG, and answers with files there, which
+// are copied to where the job's files are. Only processes that catch the signal and hold that file
+// are asked. Blocking, for twice the seconds and limits::kProfileMore at most beside what the file
+// system takes; a thread of its own.
 #pragma once
 
 #include "job/model/wire/wire.hpp"

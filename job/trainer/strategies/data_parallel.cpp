@@ -4,6 +4,7 @@
 #include "job/trainer/all_reduce.hpp"
 #include "job/trainer/kernels.hpp"
 #include "job/trainer/reducer.hpp"
+#include "job/trainer/step_profile.hpp"
 #include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategy.hpp"
 
@@ -43,8 +44,11 @@ class DataParallel final : public Strategy {
             return computed;
         }
         const auto start = Clock::now();
-        if (const Status reduced = reducer_.finish(stop_is_overdue); !reduced) {
-            return reduced;
+        {
+            const ProfileSpan span{"comm wait"};
+            if (const Status reduced = reducer_.finish(stop_is_overdue); !reduced) {
+                return reduced;
+            }
         }
         const auto received = Clock::now();
         will_update();

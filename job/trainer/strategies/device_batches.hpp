@@ -42,7 +42,7 @@ class BatchFeed {
 
   private:
     DeviceBatch take(Loader& loader) const {
-        const Batch batch = loader.next();
+        const Batch batch = next_batch(loader);
         if (batch.size == 0) {
             return {};
         }

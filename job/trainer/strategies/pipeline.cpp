@@ -166,7 +166,7 @@ Status Pipeline::step(Loader& loader, StepResult& result) {
     std::int64_t seen = 0;
     for (std::int64_t number = 0; seen < result.samples; ++number) {
         const auto start = Clock::now();
-        const Batch batch = loader.next();
+        const Batch batch = next_batch(loader);
         if (batch.size == 0) {
             return fail(loader.ended());
         }

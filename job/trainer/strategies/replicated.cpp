@@ -133,7 +133,7 @@ class Replicated final : public Strategy {
         std::int64_t seen = 0;
         for (std::int64_t micro = 0; seen < result.samples; ++micro) {
             const auto before = Clock::now();
-            const Batch batch = loader.next();
+            const Batch batch = next_batch(loader);
             if (batch.size == 0) {
                 return fail(loader.ended());
             }

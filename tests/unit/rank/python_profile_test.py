@@ -147,7 +147,7 @@ class Profile(unittest.TestCase):
         began = time.monotonic()
         _, err = self.ask("--seconds", "1", code=1)
         self.assertLess(time.monotonic() - began, 60)
-        self.assertIn("it did not come to run Python in time: lockstep evidence --now", err)
+        self.assertIn("it did not come to run Python, or to end a step, in time: lockstep evidence --now", err)
         os.kill(process.pid, signal.SIGCONT)
         self.assertEqual(process.communicate("words", timeout=30)[0], "'words'\n")
         self.assertEqual(process.returncode, 0)

@@ -11,7 +11,8 @@ chosen it writes into the folder
     rank-00000.<pid>.operations.txt   with torch: the operations that took longest
 
 and says what there is not, and why: a process that has not imported torch has no trace, nor has one in which no
-optimizer's step ends within 10 seconds. One that does not run Python meanwhile does not answer.
+optimizer's step ends within 10 seconds. One that does not run Python meanwhile does not answer. lockstep-train writes
+a trace of its steps and the operations that took longest; it has no Python whose stacks could be written.
 
 Exit: 0 something was written; 1 nothing was; 2 the question was wrong.
 """
@@ -57,7 +58,7 @@ def _catches(pid: int) -> bool:
 
 
 def _processes() -> Iterator[_Process]:
-    """This user's Python processes of ranks that the hooks are in; a fork has its parent's file, and is left out."""
+    """This user's processes of ranks that the hooks are in, or that are lockstep-train; a fork has its parent's file, and is left out."""
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
@@ -72,7 +73,9 @@ def _processes() -> Iterator[_Process]:
                 if b"multiprocessing.resource_tracker" in file.read():
                     continue  # a helper, which does nothing of the script's
             folder = os.path.dirname(environment.get("LOCKSTEP_SOCKET", ""))
-            if not folder or not os.path.exists(os.path.join(folder, f"stacks.{pid}")) or not _catches(pid):
+            # The hooks of Python, or lockstep-train.
+            offered = any(os.path.exists(os.path.join(folder, f"{kind}.{pid}")) for kind in ("stacks", "spans"))
+            if not folder or not offered or not _catches(pid):
                 continue
         except (OSError, ValueError):
             continue  # it has ended
@@ -163,7 +166,7 @@ def _wait(asked: Dict[_Process, str], until: float, folder: str) -> int:
             elif not os.path.exists(f"/proc/{process.pid}"):
                 print(f"{who}: no profile: it has ended meanwhile", file=sys.stderr)
             elif time.monotonic() >= until:
-                print(f"{who}: no profile: it did not come to run Python in time: lockstep evidence --now tells where "
+                print(f"{who}: no profile: it did not come to run Python, or to end a step, in time: lockstep evidence --now tells where "
                       "it is", file=sys.stderr)
             else:
                 continue
