@@ -144,6 +144,56 @@ test('whatever is asked of a job is asked once, done, and told', async () => {
   await daemon.api('POST', `v1/jobs/${job.id}/cancel`);
 });
 
+test('what a rank does is recorded from its page, shown, and downloaded', async () => {
+  const job = await daemon.submit('recorded', 'good', {steps: 100_000, pace: 0.05});
+  await daemon.waitFor(job.id, (one) => one.step > 10, 'it runs');
+  await goTo(`#/jobs/${job.id}/ranks/1`);
+  await page.getByRole('link', {name: 'Profile', exact: true}).click();
+  await has(page, 'No profile was recorded');
+  const ranks = page.getByLabel('Ranks', {exact: true});
+  assert.equal(await ranks.inputValue(), '1');
+  const record = page.getByRole('button', {name: 'Record', exact: true});
+  // What lockstepd says of it is told where it was asked.
+  await ranks.fill('0,99');
+  await record.click();
+  assert.match(await page.getByRole('alert').innerText(), /99|rank/);
+  await ranks.fill('1');
+  await page.getByLabel('Seconds', {exact: true}).fill('2');
+  await record.click();
+  await page.getByRole('status').getByText(/^1 rank for 2 s/).waitFor();
+  await page.getByRole('heading', {name: 'Profile 1, generation 1', exact: true}).waitFor();
+  await page.getByRole('alert').waitFor({state: 'detached'});
+  // The step is a sleep and a barrier: both lines are among the places, with their shares; the picture says the same.
+  const table = page.getByRole('table', {name: 'Where MainThread was'});
+  await table.getByRole('cell', {name: /^\d+ ?%$/}).first().waitFor();
+  const rows = (await table.innerText()).split('\n');
+  assert.ok(rows.some((row) => /main \(train\.py:\d+\)/.test(row)), `${rows}`);
+  const frame = page.locator('.flame > button', {hasText: /^main \(train\.py:/}).first();
+  const wide = async (of) => (await of.boundingBox()).width;
+  const before_ = await wide(frame);
+  await frame.click();
+  await page.getByRole('button', {name: 'All of MainThread'}).waitFor();
+  const root = page.locator('.flames > .flame > button');
+  assert.match(await root.innerText(), /^main \(train\.py:/);
+  assert.ok(await wide(root) >= before_, 'what is clicked fills the width');
+  await page.getByRole('button', {name: 'All of MainThread'}).click();
+  assert.equal(await root.innerText(), 'MainThread');
+  if (process.env.LOCKSTEP_WEB_SHOTS) await page.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/profiles.png`, fullPage: true});
+  await browser.axe(page, 'profiles');
+  const coming = page.waitForEvent('download');
+  await page.getByRole('link', {name: 'Download stacks.txt of rank 1'}).click();
+  const file = await coming;
+  assert.equal(file.suggestedFilename(), 'rank-1.stacks.txt');
+  assert.match(fs.readFileSync(await file.path(), 'utf8'), /^MainThread;.*main \(train\.py:\d+\).* \d+$/m);
+  // A second one is the first in the list; after the end nothing is recorded, and what there is stays.
+  await record.click();
+  await page.getByRole('heading', {name: 'Profile 2, generation 1', exact: true}).waitFor();
+  assert.match(await page.getByRole('heading', {name: /^Profile \d/}).first().innerText(), /^Profile 2/);
+  await daemon.api('POST', `v1/jobs/${job.id}/cancel`);
+  await record.waitFor({state: 'detached'});
+  assert.equal(await page.getByRole('heading', {name: /^Profile \d/}).count(), 2);
+});
+
 test('the heatmap of another metric has none of the values of the one before', async () => {
   await goTo(`#/jobs/${jobs.fast.id}/ranks?metric=loss`);
   await page.locator('.heat-canvas').waitFor();

@@ -276,7 +276,7 @@ test('the slow rank is named on the first page and on its job', async () => {
 const kPages = () => ({
   jobs: '#/jobs', queue: '#/queue', nodes: '#/nodes', system: '#/system', submit: '#/submit', compare: `#/compare?jobs=${jobs.done.id},${jobs.slow.id}`, overview: `#/jobs/${jobs.slow.id}`,
   failed: `#/jobs/${jobs.crash.id}`, ranks: `#/jobs/${jobs.slow.id}/ranks`, rank: `#/jobs/${jobs.slow.id}/ranks/3`, gpus: `#/jobs/${jobs.slow.id}/gpus`, rendezvous: `#/jobs/${jobs.slow.id}/rendezvous`, logs: `#/jobs/${jobs.hostile.id}/logs`,
-  events: `#/jobs/${jobs.slow.id}/events`, evidence: `#/jobs/${jobs.slow.id}/evidence`, config: `#/jobs/${jobs.slow.id}/config`, again: `#/submit?from=${jobs.slow.id}`,
+  events: `#/jobs/${jobs.slow.id}/events`, evidence: `#/jobs/${jobs.slow.id}/evidence`, profiles: `#/jobs/${jobs.slow.id}/profiles`, config: `#/jobs/${jobs.slow.id}/config`, again: `#/submit?from=${jobs.slow.id}`,
 });
 
 /** The page stands: nothing is on its way any more. */
@@ -288,6 +288,8 @@ const settled = async (tab) => {
 test('axe finds nothing on any page, light and dark', async () => {
   await daemon.api('POST', `v1/jobs/${jobs.slow.id}/evidence`);
   await until(async () => (await daemon.api('GET', `v1/jobs/${jobs.slow.id}/evidence`)).items.length > 0, 'there is evidence');
+  await daemon.api('POST', `v1/jobs/${jobs.slow.id}/profiles`, {ranks: '3', seconds: 1});
+  await until(async () => (await daemon.api('GET', `v1/jobs/${jobs.slow.id}/profiles`)).items.length > 0, 'there is a profile');
   for (const colorScheme of ['light', 'dark']) {
     await page.emulateMedia({colorScheme});
     for (const [name, where] of Object.entries(kPages())) {

@@ -25,6 +25,7 @@ const Nodes = later<object>(() => seldom().then((pages) => pages.Nodes));
 const System = later<object>(() => seldom().then((pages) => pages.System));
 const EvidenceView = later<JobPageProps>(() => seldom().then((pages) => pages.EvidenceView));
 const Config = later<JobPageProps>(() => seldom().then((pages) => pages.Config));
+const Profiles = later<JobPageProps>(() => seldom().then((pages) => pages.Profiles));
 const Rendezvous = later<JobPageProps>(() => seldom().then((pages) => pages.Rendezvous));
 
 const kJobPages = {
@@ -35,6 +36,7 @@ const kJobPages = {
   logs: Logs,
   events: Events,
   evidence: EvidenceView,
+  profiles: Profiles,
   config: Config,
 };
 

@@ -88,12 +88,21 @@ export interface StepsEvent {
 
 export interface EvidenceRank {
   rank: number; node: string; pid?: number; step?: number; behind: boolean; state?: string; wchan?: string; frame?: string;
-  files: {name: string; size: number}[]; missing: {what: string; why: string}[];
+  files: Captured[]; missing: {what: string; why: string}[];
 }
 
 export interface Evidence {
   attempt: number; generation: number; time: string; reason: string; message: string; step?: number; ranks: EvidenceRank[];
 }
+
+export interface Captured {name: string; size: number}
+
+export interface Profile {
+  attempt: number; generation: number; profile: number; time: string; by: string; seconds: number; message: string;
+  ranks: {rank: number; node: string; files: Captured[]; missing: {what: string; why: string}[]}[];
+}
+
+export interface ProfileAsked {attempt: number; generation: number; profile: number; ranks: number[]; seconds: number; patience_seconds: number}
 
 export interface Use {usable?: number; used?: number}
 export interface NodeCount {total?: number; usable?: number; idle?: number}

@@ -20,7 +20,7 @@ export interface JobPageProps {
   rest: string[];
 }
 
-const kTabs: [string, string][] = [['', 'Overview'], ['ranks', 'Ranks'], ['gpus', 'GPUs'], ['rendezvous', 'Rendezvous'], ['logs', 'Logs'], ['events', 'Events'], ['evidence', 'Evidence'], ['config', 'Script & config']];
+const kTabs: [string, string][] = [['', 'Overview'], ['ranks', 'Ranks'], ['gpus', 'GPUs'], ['rendezvous', 'Rendezvous'], ['logs', 'Logs'], ['events', 'Events'], ['evidence', 'Evidence'], ['profiles', 'Profiles'], ['config', 'Script & config']];
 
 function Actions({job, again}: {job: Job; again: () => void}): JSX.Element {
   const may = mayAct(job.user);

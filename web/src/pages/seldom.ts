@@ -3,5 +3,6 @@ export {Nodes, Queue, System} from './cluster';
 export {Compare} from './compare';
 export {Config} from './config';
 export {EvidenceView} from './evidence';
+export {Profiles} from './profiles';
 export {Rendezvous} from './rendezvous';
 export {Submit} from './submit';
