@@ -5,6 +5,7 @@
 #include "job/trainer/device.hpp"
 #include "job/trainer/loader.hpp"
 #include "job/trainer/model.hpp"
+#include "job/trainer/strategy.hpp"
 
 #include <ATen/ATen.h>
 
