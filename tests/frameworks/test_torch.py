@@ -1,5 +1,7 @@
 """torch 2.x and what trains on it: DDP, Lightning, Accelerate, Hugging Face's Trainer, DeepSpeed, Keras."""
 
+import gzip
+import json
 import os
 import pathlib
 import signal
@@ -57,6 +59,25 @@ class Torch(frameworks.Framework):
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("pytorch", "torch_ddp.py", "--bad-data", 1, text="is out of bounds")
         self.saw("torch", "exception of a rank", "named")
+
+    @frameworks.on_slurm
+    def test_a_profile(self):
+        job = self.submit("pytorch", "torch_ddp.py", "--epochs", 100_000)
+        harness.wait_until(lambda: self.daemon.series(job), frameworks.SECONDS, "it makes steps")
+        folder = self.root / "profile"
+        done = self.daemon.cli("profile", job, "--ranks", "0-1", "--seconds", "2", "--output", folder, seconds=120)
+        for rank in range(2):
+            with gzip.open(folder / f"rank-{rank:05d}.trace.json.gz") as file:
+                names = {event.get("name", "") for event in json.load(file)["traceEvents"]}
+            for what in ("aten::addmm", "DistributedDataParallel.forward", "Optimizer.step#Adam.step"):
+                self.assertIn(what, names, done.stderr)
+            self.assertTrue(any("all_reduce" in name for name in names), sorted(names))
+            self.assertIn("aten::addmm", (folder / f"rank-{rank:05d}.operations.txt").read_text())
+            self.assertIn("torch_ddp.py:", (folder / f"rank-{rank:05d}.stacks.txt").read_text())
+        step = self.daemon.get(f"/v1/jobs/{job}").get("step", 0)
+        self.daemon.wait_for(job, lambda one: one.get("step", 0) > step + 10, 60, "it goes on")
+        self.daemon.cli("cancel", job)
+        self.saw("torch", "lockstep profile", "stacks, trace with DDP's all_reduce, and operations of 2 ranks")
 
     @frameworks.in_every_run
     @frameworks.on_slurm

@@ -149,6 +149,30 @@ class Identity(SlurmTestCase):
         self.bob.wait_state(jobs[BOB], "succeeded")
         self.assertIn(f"I am {BOB} at", self.bob.rank_log(jobs[BOB], 0))
 
+    def test_a_profile_of_ranks_on_two_nodes_is_their_users(self):
+        self.both()
+        script = "import sys\ndef works_here():\n    while True: sum(range(1000))\nprint('loss: 0.5', flush=True)\nworks_here()\n"
+        job = self.alice.submit({**command_spec("", nodes=2, ranks=1), "command": [harness.PYTHON, "-c", script]})["id"]
+        self.alice.wait_state(job, "running")
+        wait_until(lambda: "loss: 0.5" in self.alice.rank_log(job, 1), 30, "both ranks work")
+        self.assertEqual(self.bob.api("POST", f"/v1/jobs/{job}/profiles", {"ranks": "0"})[0], 404)
+        asked = self.alice.api("POST", f"/v1/jobs/{job}/profiles", {"ranks": "0-1", "seconds": 1})
+        self.assertEqual(asked[0], 202, asked)
+        wait_until(lambda: self.alice.get(f"/v1/jobs/{job}/profiles")["items"], asked[1]["patience_seconds"], "the profile")
+        [item] = self.alice.get(f"/v1/jobs/{job}/profiles")["items"]
+        self.assertEqual(len({rank["node"] for rank in item["ranks"]}), 2, item)
+        path = "/profiles/stacks.txt?attempt=1&generation=1&profile=1&rank="
+        for rank in range(2):
+            self.assertIn("works_here (<string>:3)", self.alice.text(f"/v1/jobs/{job}{path}{rank}"))
+        for hidden in ("/profiles", path + "1"):
+            self.assertEqual(self.bob.api("GET", f"/v1/jobs/{job}{hidden}")[0], 404, hidden)
+        file = self.daemon.attempt_folder(job) / "profile" / "gen-1" / "take-1" / "rank-00001" / "stacks.txt"
+        for user, good in ((BOB, False), (ALICE, True), (DAEMON, True)):
+            read = subprocess.run(["cat", file], user=user, group="nogroup", extra_groups=[], capture_output=True, check=False)
+            self.assertEqual(read.returncode == 0, good, user)
+        self.assertEqual(self.alice.api("POST", f"/v1/jobs/{job}/cancel")[0], 200)
+        self.alice.wait_state(job, "cancelled")
+
     def test_a_ranks_limits_are_those_of_the_users_own_sbatch(self):
         # Neither slurmd's, which raises both soft limits to the hard ones, nor what lockstepd makes of its own.
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
