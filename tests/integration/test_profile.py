@@ -247,6 +247,31 @@ class Profile(harness.TestCase):
         done = self.profile(job, "--ranks", "0", "--seconds", "1", code=3)
         self.assertIn("Not a directory", done.stderr)
 
+    @unittest.skipUnless(os.geteuid() == 0, "mounts a small file system: root only")
+    @unittest.skipUnless(os.access(harness.BIN / "lockstep-train", os.X_OK), "lockstep-train is not built: no LibTorch")
+    def test_of_a_full_disk_there_is_what_fits_and_no_half_of_a_file(self):
+        job = self.daemon.submit(harness.small_native_job("native", 1, 1, epochs=100_000))["id"]
+        harness.wait_until(lambda: self.daemon.get(f"/v1/jobs/{job}").get("step", 0) > 3, 120, "it makes steps")
+        [attempt] = self.daemon.data.glob(f"runs/{job}/a1")
+        (attempt / "profile").mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "lockstep-test", attempt / "profile"], capture_output=True,
+                                 text=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest(f"no tmpfs can be mounted here: {mounted.stderr}")
+        try:
+            done = self.profile(job, "--seconds", "1")
+            self.assertEqual(self.names(), ["rank-00000.operations.txt"])
+            self.assertRegex(done.stderr, r"rank 0 on \S+: no trace.json.gz: .*No space left on device")
+            left = [path.name for path in (attempt / "profile").rglob("*") if path.is_file()]
+            self.assertEqual(left, ["operations.txt"])
+            subprocess.run(["mount", "-o", "remount,size=64m", attempt / "profile"], check=True)
+            self.profile(job, "--seconds", "1")
+            self.assertEqual(self.names(), ["rank-00000.operations.txt", "rank-00000.trace.json.gz"])
+        finally:
+            self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
+            self.daemon.wait_state(job, harness.FINAL)
+            subprocess.run(["umount", attempt / "profile"], check=True)
+
 
 if __name__ == "__main__":
     harness.main()
