@@ -1,6 +1,7 @@
 // What a job needs next, and how it ends.
+#include "job/model/job_due.hpp"
+
 #include "job/base/limits.hpp"
-#include "job/model/job.hpp"
 #include "job/model/recovery.hpp"
 
 #include <algorithm>
@@ -33,44 +34,47 @@ std::string missing_nodes(const Job& job) {
 }
 
 // The ranks of a generation have not been started, or the nodes have not met, for too long.
-std::string never_met(const Job& job, UnixMillis now) {
+std::string never_met(const Job& job, UnixMillis now, UnixMillis since) {
     const Attempt& attempt = *job.attempt();
     const auto patience = std::chrono::milliseconds{limits::kGatherTimeout}.count();
     const std::string within = " within " + std::to_string(patience / 1000) + " s";
     const Generation* newest = job.generation();
+    const auto too_long = [&](UnixMillis begun) {
+        return now - std::max(begun, since) >= patience;
+    };
     if (job.state == JobState::starting && newest != nullptr && newest->running_at == 0 &&
-        now - newest->started_at >= patience) {
+        too_long(newest->started_at)) {
         return "the ranks of generation " + std::to_string(newest->number) +
                " were not all started" + within;
     }
-    if (job.state == JobState::starting && newest == nullptr &&
-        now - attempt.placed_at >= patience) {
+    if (job.state == JobState::starting && newest == nullptr && too_long(attempt.placed_at)) {
         return std::to_string(attempt.claims.size()) + " of " +
                std::to_string(job.spec.resources.least_nodes()) + " nodes called in" + within +
                "; missing:" + missing_nodes(job);
     }
-    if (job.state == JobState::restarting && newest != nullptr &&
-        now - newest->finished_at >= patience) {
+    if (job.state == JobState::restarting && newest != nullptr && too_long(newest->finished_at)) {
         return "the nodes did not meet again" + within;
     }
     return "";
 }
 
 // A deadline of the job that has passed at `now`, as the fault to append.
-std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now) {
+std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now, UnixMillis since) {
     const Attempt& attempt = *job.attempt();
     event::FaultSeen fault;
     fault.attempt = attempt.number;
     fault.generation = job.live_generation() != nullptr ? job.live_generation()->number : 0;
     fault.at = now;
     const std::int64_t limit = job.spec.resources.time_limit_seconds * 1000;
-    if (limit > 0 && attempt.placed_at != 0 && now - attempt.placed_at >= limit) {
+    // Where nobody has claimed it nothing has run: what becomes of it is the scheduler's to say.
+    if (limit > 0 && attempt.placed_at != 0 && !attempt.claims.empty() &&
+        now - attempt.placed_at >= limit) {
         fault.cause_class = CauseClass::time_limit;
         fault.message = "the time limit of " +
                         format_time_limit(job.spec.resources.time_limit_seconds) + " has passed";
         return fault;
     }
-    if (std::string why = never_met(job, now); !why.empty()) {
+    if (std::string why = never_met(job, now, since); !why.empty()) {
         fault.cause_class = CauseClass::rendezvous_timeout;
         fault.message = std::move(why);
         return fault;
@@ -202,6 +206,10 @@ std::string_view to_string(ActionKind kind) {
 }
 
 Action due(const Job& job, UnixMillis now) {
+    return due(job, now, 0);
+}
+
+Action due(const Job& job, UnixMillis now, UnixMillis since) {
     Action action;
     if (is_final(job.state)) {
         return action;
@@ -239,7 +247,7 @@ Action due(const Job& job, UnixMillis now) {
         action.kind = ActionKind::conclude;
         return action;
     }
-    action.fault = passed_deadline(job, now);
+    action.fault = passed_deadline(job, now, since);
     if (action.fault) {
         action.kind = ActionKind::stop;
         return action;

@@ -50,6 +50,21 @@ class Unclaimed(SlurmTestCase):
         states = self.slurm_states(job)
         self.assertEqual([states.pop(min(states, key=int)), len(states)], ["FAILED", 1])
 
+    def test_a_job_whose_time_passes_without_an_agent_is_handed_in_again(self):
+        # As a slurmctld that was killed may hold an allocation whose launch never reached the node: nothing calls in.
+        self.calls, starts = self.daemon.root / "calls", self.daemon.root / "starts"
+        path = self.daemon.root / "agent"
+        path.write_text(f'#!/bin/sh\necho >> {self.calls}\n[ "$(wc -l < {self.calls})" -ge 2 ] || exec sleep 1000\n'
+                        f'exec {BIN / "lockstep-agent"} "$@"\n')
+        path.chmod(0o755)
+        self.use(path)
+        job = self.daemon.submit(command_spec(f"echo started >> {starts}", resources={"time_limit": "00:01:00"}))["id"]
+        self.daemon.wait_state(job, "succeeded", 240)
+        self.assertEqual(starts.read_text(), "started\n")
+        states = self.slurm_states(job)
+        self.assertEqual([states.pop(min(states, key=int)), len(states)], ["TIMEOUT", 1])
+        self.assertEqual(len(self.daemon.job(job)["attempts"]), 1)
+
     def test_after_the_third_time_the_last_end_is_told(self):
         self.with_agent(first=99, status=1)
         self.fails("(exit code 1) before any agent had called in", "3 before it failed as well",

@@ -3,6 +3,7 @@
 #include "daemon/control/actor/input_answers.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/log.hpp"
+#include "job/model/job_due.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -20,6 +21,7 @@ constexpr auto kGatherMost = std::chrono::microseconds{100'000};
 
 JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
     : context_(context),
+      since_(context.clock.wall()),
       hooks_(std::move(hooks)),
       files_(context.scheduler),
       machine_(std::move(job), files_,
@@ -127,6 +129,7 @@ Surroundings JobActor::now() const {
     Surroundings out;
     out.steady = context_.clock.steady();
     out.wall = context_.clock.wall();
+    out.since = since_;
     out.timers = std::chrono::steady_clock::now();
     out.series = context_.series.find(job().id.value);
     out.scheduler = context_.scheduler.name();
@@ -189,7 +192,7 @@ Task<void> JobActor::take_inputs() {
 }
 
 Task<void> JobActor::act() {
-    const Action action = due(job(), context_.clock.wall());
+    const Action action = due(job(), context_.clock.wall(), since_);
     if (action.fault) {
         Draft next = machine_.draft(now());
         const bool added = next.add(*action.fault);
@@ -214,7 +217,7 @@ Task<void> JobActor::act() {
             co_return co_await placement_.stop_attempt(action.cause);
         case ActionKind::conclude: {
             const bool known = co_await placement_.verdict();
-            if (known && due(job(), context_.clock.wall()).kind == ActionKind::conclude) {
+            if (known && due(job(), context_.clock.wall(), since_).kind == ActionKind::conclude) {
                 co_await conclude();
             } else if (known) {
                 look_again();  // the scheduler's word changes what follows

@@ -4,6 +4,7 @@
 #include "daemon/control/machine/size_words.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/model/job_due.hpp"
 
 #include <algorithm>
 #include <set>
@@ -41,7 +42,7 @@ void JobMachine::form_generation(Draft& draft) {
     if (run_.stopping || !run_.rendezvous.enough_joined() ||
         !run_.preflight.all_passed(job_.spec) || !run_.pairs_done(draft.job()) ||
         draft.job().live_generation() != nullptr ||
-        due(draft.job(), draft.at.wall).kind != ActionKind::gather) {
+        due(draft.job(), draft.at.wall, draft.at.since).kind != ActionKind::gather) {
         return;
     }
     std::vector<std::int32_t> before;

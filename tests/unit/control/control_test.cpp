@@ -103,6 +103,20 @@ TEST_F(ControlTest, ARestartedDaemonTakesTheSameAgentsBackAndStartsNothingTwice)
     EXPECT_EQ(show(id)["attempts"].size(), 1U);
 }
 
+// Its nodes could not call in while no lockstepd was there, and the job failed as soon as one was.
+TEST_F(ControlTest, NodesHaveTheirTimeToCallInAfterALockstepdThatWasAwayForLong) {
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "starting"; }, "it has its nodes");
+    shut_down();
+    clock_.advance(2 * limits::kGatherTimeout);
+    boot();
+    const auto polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 1; }, "it was looked at");
+    EXPECT_EQ(state(id), "starting");
+    clock_.advance(limits::kGatherTimeout);
+    until([&] { return scheduler_.cancels > 0; }, "the nodes have not met since");
+}
+
 TEST_F(ControlTest, ADaemonRestartedBetweenWorldAndStartGoesOnWithTheSameGeneration) {
     const std::string id = submit()->id;
     until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");

@@ -1,5 +1,6 @@
 // A job from its submission to its outcome, and what ends it on the way.
 #include "job/base/limits.hpp"
+#include "job/model/job_due.hpp"
 #include "job/model/job_view.hpp"
 #include "tests/unit/model/history.hpp"
 
@@ -250,6 +251,37 @@ TEST(JobLife, TheTimeLimitBecomesTheCause) {
     h.must(*action.fault);
     EXPECT_EQ(due(h.job, placed + 600'000).kind, ActionKind::stop);
     EXPECT_EQ(outcome(h.job).cause.kind, CauseClass::time_limit);
+}
+
+// Two jobs of a campaign were ended by this clock in an allocation whose launch had never reached
+// the node, seconds before Slurm said so, which hands such a job in again.
+TEST(JobLife, TheTimeLimitOfAnAttemptThatNobodyHasClaimedIsTheSchedulersToKeep) {
+    History h{R"({"name":"t","framework":"command","command":["x"],
+                  "resources":{"nodes":2,"ranks_per_node":2,"time_limit":"4"}})"};
+    h.attempt();
+    h.placed();
+    const UnixMillis placed = h.job.attempt()->placed_at;
+    EXPECT_FALSE(due(h.job, placed + 240'000).fault.has_value());
+    h.must(event::AgentClaimed{1, 0, "n0", "i0", 1});
+    const Action action = due(h.job, placed + 240'000);
+    ASSERT_TRUE(action.fault.has_value());
+    EXPECT_EQ(action.fault->cause_class, CauseClass::time_limit);
+}
+
+// Down for as long as nodes may take to call in, lockstepd had heard of none, and gave them no
+// time.
+TEST(JobLife, NodesThatCouldNotCallInWhileNoLockstepdWasThereHaveTheirTimeAfterIt) {
+    History h;
+    h.attempt();
+    h.placed();
+    const UnixMillis patience = std::chrono::milliseconds{limits::kGatherTimeout}.count();
+    const UnixMillis again = h.job.attempt()->placed_at + 2 * patience;
+    EXPECT_EQ(due(h.job, again, again).kind, ActionKind::gather);
+    EXPECT_EQ(due(h.job, again + patience - 1, again).kind, ActionKind::gather);
+    const Action action = due(h.job, again + patience, again);
+    ASSERT_TRUE(action.fault.has_value());
+    EXPECT_EQ(action.fault->cause_class, CauseClass::rendezvous_timeout);
+    EXPECT_TRUE(due(h.job, again).fault.has_value());
 }
 
 TEST(JobLife, NodesThatNeverCallInAreNamed) {
