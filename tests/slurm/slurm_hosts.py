@@ -30,12 +30,13 @@ class Unavailable(Exception):
 def start_time(pid):
     """When a process began, in clock ticks since boot; None if it has ended. A zombie has, unless it
     has threads: the leader of a killed process is one while another thread is still in an fsync, and
-    its sockets are open until that has ended too."""
+    its sockets are open until that has ended too. Its threads are counted, not read in stat: there one was
+    counted a minute after the last had gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        ended = fields[0] == "X" or (fields[0] == "Z" and len(os.listdir(f"/proc/{pid}/task")) <= 1)
     except OSError:
         return None
-    ended = fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1)
     return None if ended else int(fields[19])
 
 
