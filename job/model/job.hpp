@@ -174,8 +174,10 @@ struct Action {
     std::optional<event::FaultSeen> fault;
 };
 
-// What the job needs at `now`. Pure.
-Action due(const Job& job, UnixMillis now);
+// What the job needs at `now`, said by a daemon that has heard of it from `since` on: nodes have
+// the whole of limits::kGatherTimeout from then to call in and to meet, which they could not while
+// no daemon was there. Pure.
+Action due(const Job& job, UnixMillis now, UnixMillis since = 0);
 
 // Whether every rank of a role that ends the job (spec.hpp) has ended by itself with 0: the job has
 // succeeded then, whatever becomes of the others. Where only the pre-flight was wanted: it passed.

@@ -1,7 +1,6 @@
 // What a job needs next, and how it ends.
-#include "job/model/job_due.hpp"
-
 #include "job/base/limits.hpp"
+#include "job/model/job.hpp"
 #include "job/model/recovery.hpp"
 
 #include <algorithm>
@@ -203,10 +202,6 @@ std::string_view to_string(ActionKind kind) {
                                                      "watch",          "restart",  "next_attempt",
                                                      "stop",           "conclude", "none"};
     return kNames[static_cast<std::size_t>(kind)];
-}
-
-Action due(const Job& job, UnixMillis now) {
-    return due(job, now, 0);
 }
 
 Action due(const Job& job, UnixMillis now, UnixMillis since) {

@@ -3,7 +3,6 @@
 #include "daemon/control/actor/input_answers.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/log.hpp"
-#include "job/model/job_due.hpp"
 
 #include <algorithm>
 #include <utility>

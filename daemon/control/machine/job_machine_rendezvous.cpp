@@ -4,7 +4,6 @@
 #include "daemon/control/machine/size_words.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
-#include "job/model/job_due.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,5 @@
 // A job from its submission to its outcome, and what ends it on the way.
 #include "job/base/limits.hpp"
-#include "job/model/job_due.hpp"
 #include "job/model/job_view.hpp"
 #include "tests/unit/model/history.hpp"
 
