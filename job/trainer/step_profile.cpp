@@ -15,8 +15,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <exception>
+#include <functional>
 #include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -236,43 +239,42 @@ std::string Recording::table() const {
 
 namespace {
 
-// Whole or not at all. "" = it is there.
-std::string write_profile(const std::filesystem::path& path, const std::string& text) {
+// Whole or not at all: `write` fills a draft, and says whether all of it is there. "" = it is.
+std::string write_profile(const std::filesystem::path& path,
+                          const std::function<bool(const char* draft)>& write) {
     const std::filesystem::path draft = path.string() + ".new";
-    std::FILE* file = std::fopen(draft.c_str(), "we");
-    bool good = file != nullptr;
-    good = good && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    good = (file == nullptr || std::fclose(file) == 0) && good;
     std::error_code ec;
-    if (good) {
+    if (write(draft.c_str())) {
         std::filesystem::rename(draft, path, ec);
-    }
-    if (good && !ec) {
-        return "";
+        if (!ec) {
+            return "";
+        }
     }
     std::filesystem::remove(draft, ec);
     return path.filename().string() + " could not be written: is the disk full?";
+}
+
+std::string write_text(const std::filesystem::path& path, const std::string& text) {
+    return write_profile(path, [&](const char* draft) {
+        std::FILE* file = std::fopen(draft, "we");
+        const bool whole =
+            file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+        return (file == nullptr || std::fclose(file) == 0) && whole;
+    });
 }
 
 std::string write_packed(const std::filesystem::path& path, const std::string& text) {
-    const std::filesystem::path draft = path.string() + ".new";
-    const gzFile file = ::gzopen(draft.c_str(), ("wbe" + std::to_string(kCompression)).c_str());
-    bool good = file != nullptr;
-    good = good && ::gzwrite(file, text.data(), static_cast<unsigned>(text.size())) ==
-                       static_cast<int>(text.size());
-    good = (file == nullptr || ::gzclose(file) == Z_OK) && good;
-    std::error_code ec;
-    if (good) {
-        std::filesystem::rename(draft, path, ec);
-    }
-    if (good && !ec) {
-        return "";
-    }
-    std::filesystem::remove(draft, ec);
-    return path.filename().string() + " could not be written: is the disk full?";
+    return write_profile(path, [&](const char* draft) {
+        const gzFile file = ::gzopen(draft, ("wbe" + std::to_string(kCompression)).c_str());
+        const bool whole =
+            file != nullptr && ::gzwrite(file, text.data(), static_cast<unsigned>(text.size())) ==
+                                   static_cast<int>(text.size());
+        return (file == nullptr || ::gzclose(file) == Z_OK) && whole;
+    });
 }
 
-void answer_profile(const Recording& recording, const std::filesystem::path& base) {
+// Who asks for a profile never ends a training: nothing is thrown.
+void answer_profile(const Recording& recording, const std::filesystem::path& base) noexcept try {
     Json done = Json::object();
     done["id"] = recording.id();
     done["steps"] = static_cast<std::int64_t>(recording.steps());
@@ -289,12 +291,13 @@ void answer_profile(const Recording& recording, const std::filesystem::path& bas
         done["missing"].push_back({{"what", "all"}, {"why", "the training ended before a step"}});
     } else {
         take("trace.json.gz", write_packed(base.string() + "trace.json.gz", recording.trace()));
-        take("operations.txt", write_profile(base.string() + "operations.txt", recording.table()));
+        take("operations.txt", write_text(base.string() + "operations.txt", recording.table()));
     }
-    if (const std::string why = write_profile(base.string() + "done", dump_json(done));
-        !why.empty()) {
+    if (const std::string why = write_text(base.string() + "done", dump_json(done)); !why.empty()) {
         log::warn("a profile could not be answered", {{"reason", why}});
     }
+} catch (const std::exception& error) {
+    log::warn("a profile could not be answered", {{"reason", error.what()}});
 }
 
 }  // namespace
@@ -360,9 +363,12 @@ void StepProfile::finish() {
         writer_.join();
     }
     const std::filesystem::path base = path("");
-    writer_ = std::thread{[recording = std::shared_ptr<Recording>(std::move(recording_)), base] {
+    const std::shared_ptr<Recording> recording = std::move(recording_);
+    try {
+        writer_ = std::thread{[recording, base] { answer_profile(*recording, base); }};
+    } catch (const std::system_error&) {  // no further thread is allowed
         answer_profile(*recording, base);
-    }};
+    }
 }
 
 ProfileSpan::ProfileSpan(std::string_view name) : recording_(recording_here) {

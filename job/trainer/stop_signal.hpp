@@ -1,9 +1,9 @@
 // What the signals of the agent ask of a rank: SIGTERM = finish the step, write a checkpoint, end;
 // SIGUSR2, or the signal that LOCKSTEP_CHECKPOINT_SIGNAL names = write a checkpoint and go on;
-// SIGURG = somebody asks for a profile (step_profile.hpp). One
-// per process; install() from main before threads: it starts the one that takes these signals,
-// which lives as long as the process, and has the others not take them. A program that is started
-// from here inherits that. The questions may be asked from any thread.
+// SIGURG = somebody asks for a profile (step_profile.hpp). One per process; install() from main
+// before threads: it starts the one that takes these signals, which lives as long as the process,
+// and has the others not take them. A program that is started from here inherits that. The
+// questions may be asked from any thread.
 #pragma once
 
 #include <chrono>

@@ -58,7 +58,9 @@ def _catches(pid: int) -> bool:
 
 
 def _processes() -> Iterator[_Process]:
-    """This user's processes of ranks that the hooks are in, or that are lockstep-train; a fork has its parent's file, and is left out."""
+    """This user's processes of ranks that the hooks are in, or that are lockstep-train.
+
+    A fork has its parent's file, and is left out."""
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
@@ -166,8 +168,8 @@ def _wait(asked: Dict[_Process, str], until: float, folder: str) -> int:
             elif not os.path.exists(f"/proc/{process.pid}"):
                 print(f"{who}: no profile: it has ended meanwhile", file=sys.stderr)
             elif time.monotonic() >= until:
-                print(f"{who}: no profile: it did not come to run Python, or to end a step, in time: lockstep evidence --now tells where "
-                      "it is", file=sys.stderr)
+                print(f"{who}: no profile: it did not come to run Python, or to end a step, in time: "
+                      "lockstep evidence --now tells where it is", file=sys.stderr)
             else:
                 continue
             del asked[process]
