@@ -1,6 +1,7 @@
 // What ranks did for some seconds: recorded now, shown as a flame graph and a table, and given away as files.
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
+import {useEffect} from 'preact/hooks';
 import {bytes, dateTime, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {hottest, threads, type Frame} from '../lib/stacks';
 import type {Captured, Profile, ProfileAsked} from '../types';
@@ -14,6 +15,7 @@ import type {JobPageProps} from './job';
 
 const kSmallest = 0.004;  // of the width: what is narrower is not drawn
 const kRows = 48;
+const kThreads = 8;       // to choose from
 const kRead = 4e6;        // bytes of a text that is shown; a longer one is a file
 
 /** A frame above its callees, as wide as it was often there. */
@@ -32,7 +34,7 @@ function Stacks({text}: {text: string}): JSX.Element {
   const thread = all[chosen.value];
   if (!thread) return <p class="quiet">No Python was seen in these seconds.</p>;
   return <>
-    {all.length > 1 && <Segments label="Thread" value={String(chosen.value)} options={all.slice(0, 8).map((one, i): [string, string] => [String(i), one.name.slice(0, 30)])} set={(i) => { chosen.value = Number(i); near.value = undefined; }} />}
+    {all.length > 1 && <Segments label="Thread" value={String(chosen.value)} options={all.slice(0, kThreads).map((one, i): [string, string] => [String(i), one.name.slice(0, 30)])} set={(i) => { chosen.value = Number(i); near.value = undefined; }} />}{all.length > kThreads && <span class="quiet"> and {all.length - kThreads} more in the file</span>}
     <Grid label={`Where ${thread.name} was`} heads={['Line of code', '>Share of its time']} rows={hottest(thread, 8).map(({name, self}) => [<Safe text={name} />, percent(self / thread.count)])} />
     <div class="row"><span class="quiet">Who called whom, as wide as it took{near.value ? <>; below <Safe text={near.value.name} most={80} /></> : ''}</span>{near.value && <button type="button" class="link-button" onClick={() => { near.value = undefined; }}>All of {thread.name}</button>}</div>
     <div class="flames" aria-hidden="true"><Flame frame={near.value ?? thread} whole={(near.value ?? thread).count} zoom={(frame) => { near.value = frame; }} /></div></>;
@@ -64,7 +66,10 @@ export function Profiles({job}: JobPageProps): JSX.Element {
   const trouble = useSignal('');
   const {state, again} = useAsk<{items: Profile[]}>(`v1/jobs/${job.id}/profiles`, wanted.value ? 1 : isOver(job) ? undefined : 5);
   const asked = wanted.value;
-  if (asked && state.value.value?.items.some((one) => one.attempt === asked.attempt && one.generation === asked.generation && one.profile === asked.profile)) queueMicrotask(() => { wanted.value = undefined; });
+  const here = asked && state.value.value?.items.some((one) => one.attempt === asked.attempt && one.generation === asked.generation && one.profile === asked.profile);
+  useEffect(() => {
+    if (here) wanted.value = undefined;
+  }, [here]);
   const late = !!asked && now.value > asked.until;
   const record = async (event: Event) => {
     event.preventDefault();
