@@ -5,12 +5,14 @@
 #include "job/cli/document.hpp"
 #include "job/cli/terminal.hpp"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <sstream>
 
 namespace lockstep::cli {
 namespace {
@@ -197,6 +199,47 @@ class YamlReader {
     std::size_t bytes_ = 0;
 };
 
+// Counts documents without keeping them. yaml-cpp does not pass what cannot begin a document, a comma
+// say: it reports an empty document in the same place for ever, and LoadAll keeps each of them.
+class DocumentCounter : public YAML::EventHandler {
+  public:
+    explicit DocumentCounter(const std::string& text) : input_(text), parser_(input_) {}
+
+    // How many there are; stuck() is where it does not go on. Throws YAML::Exception.
+    std::size_t count() {
+        while (!stuck_ && parser_.HandleNextDocument(*this)) {
+        }
+        return documents_;
+    }
+    const std::optional<YAML::Mark>& stuck() const { return stuck_; }
+
+    void OnDocumentStart(const YAML::Mark& mark) override {
+        if (documents_ > 0 && mark.pos == last_.pos) {
+            stuck_ = mark;
+        }
+        last_ = mark;
+        ++documents_;
+    }
+    void OnDocumentEnd() override {}
+    void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+    void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+    void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  const std::string& /*value*/) override {}
+    void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/,
+                         YAML::anchor_t /*anchor*/, YAML::EmitterStyle::value /*style*/) override {}
+    void OnSequenceEnd() override {}
+    void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/,
+                    YAML::anchor_t /*anchor*/, YAML::EmitterStyle::value /*style*/) override {}
+    void OnMapEnd() override {}
+
+  private:
+    std::istringstream input_;
+    YAML::Parser parser_;
+    std::size_t documents_ = 0;
+    YAML::Mark last_;
+    std::optional<YAML::Mark> stuck_;
+};
+
 }  // namespace
 
 tl::expected<Document, DocumentError> parse_yaml(std::string name, std::string text) {
@@ -211,13 +254,17 @@ tl::expected<Document, DocumentError> parse_yaml(std::string name, std::string t
         return tl::unexpected(DocumentError{std::move(why), place, std::move(line)});
     };
     try {
-        const std::vector<YAML::Node> all = YAML::LoadAll(text);
-        if (all.size() != 1) {
-            return refuse("must be one document, there are " + std::to_string(all.size()), {});
+        DocumentCounter counter{text};
+        const std::size_t documents = counter.count();
+        if (counter.stuck()) {
+            return refuse("not YAML: nothing can begin with this", place_of(*counter.stuck()));
+        }
+        if (documents != 1) {
+            return refuse("must be one document, there are " + std::to_string(documents), {});
         }
         Document out;
         YamlReader reader{out};
-        out.json = reader.read(all.front(), "", 0);
+        out.json = reader.read(YAML::Load(text), "", 0);
         if (reader.error_) {
             return refuse(reader.error_->message, reader.error_->place);
         }

@@ -49,6 +49,20 @@ TEST(CliDocument, AnchorsAndMergesAreFollowed) {
               R"({"x":{"nodes":1,"spares":0},"resources":{"nodes":3,"spares":0}})");
 }
 
+// yaml-cpp reports an empty document at the comma again and again, and its LoadAll took all memory.
+TEST(CliDocument, WhatCannotBeginADocumentIsRefusedAndNotReadForEver) {
+    const DocumentError comma = refusal("a.yaml", ",");
+    EXPECT_EQ(comma.message, "not YAML: nothing can begin with this");
+    EXPECT_EQ(comma.place.line, 1U);
+    EXPECT_EQ(comma.place.column, 1U);
+    const DocumentError later = refusal("a.yaml", "--- {name: x}\n, y\n");
+    EXPECT_EQ(later.message, "not YAML: nothing can begin with this");
+    EXPECT_EQ(later.place.line, 2U);
+    EXPECT_EQ(refusal("a.yaml", "a: 1\n---\nb: 2\n---\nc: 3\n").message,
+              "must be one document, there are 3");
+    EXPECT_EQ(refusal("a.yaml", "").message, "must be one document, there are 0");
+}
+
 TEST(CliDocument, JsonMayHaveCommentsAndCommasAtTheEnd) {
     EXPECT_EQ(dump_json(read_as("a.json",
                                 "{ // what it is\n"
