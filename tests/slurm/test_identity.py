@@ -154,7 +154,7 @@ class Identity(SlurmTestCase):
         script = "import sys\ndef works_here():\n    while True: sum(range(1000))\nprint('loss: 0.5', flush=True)\nworks_here()\n"
         job = self.alice.submit({**command_spec("", nodes=2, ranks=1), "command": [harness.PYTHON, "-c", script]})["id"]
         self.alice.wait_state(job, "running")
-        wait_until(lambda: "loss: 0.5" in self.alice.rank_log(job, 1), 30, "both ranks work")
+        wait_until(lambda: all("loss: 0.5" in self.alice.rank_log(job, rank) for rank in range(2)), 30, "both ranks work")
         self.assertEqual(self.bob.api("POST", f"/v1/jobs/{job}/profiles", {"ranks": "0"})[0], 404)
         asked = self.alice.api("POST", f"/v1/jobs/{job}/profiles", {"ranks": "0-1", "seconds": 1})
         self.assertEqual(asked[0], 202, asked)
