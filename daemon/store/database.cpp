@@ -14,22 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kJobColumns =
-    "id, user, name, state, submitted_at, finished_at, last_seq, view";
-
-JobRow job_row(SQLite::Statement& row) {
-    JobRow out;
-    out.id.value = row.getColumn(0).getString();
-    out.user = row.getColumn(1).getString();
-    out.name = row.getColumn(2).getString();
-    out.state = parse_job_state(row.getColumn(3).getString()).value_or(JobState::failed);
-    out.submitted_at = row.getColumn(4).getInt64();
-    out.finished_at = row.getColumn(5).getInt64();
-    out.last_seq = row.getColumn(6).getInt64();
-    out.view = row.getColumn(7).getString();
-    return out;
-}
-
 void migrate(SQLite::Database& db, int from) {
     for (std::size_t i = static_cast<std::size_t>(from); i < kMigrations.size(); ++i) {
         // The version moves in the same transaction: a crash leaves the old schema or the new one.
@@ -401,62 +385,6 @@ Result<std::vector<JobId>> Database::unfinished() {
             out.push_back(JobId{query->getColumn(0).getString()});
         }
         return out;
-    });
-}
-
-Result<std::optional<JobRow>> Database::job(const JobId& id) {
-    return guarded("job", [&]() -> std::optional<JobRow> {
-        const auto query =
-            impl_->statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE id = ?");
-        query->bindNoCopy(1, id.value);
-        if (!query->executeStep()) {
-            return std::nullopt;
-        }
-        return job_row(*query);
-    });
-}
-
-Result<std::vector<JobRow>> Database::jobs(const RowQuery& query) {
-    return guarded("jobs", [&] {
-        std::string sql = std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE 1";
-        std::vector<std::string> values;
-        const auto where = [&](const char* condition, const std::string& value) {
-            if (!value.empty()) {
-                sql += condition;
-                values.push_back(value);
-            }
-        };
-        where(" AND id < ?", query.before);
-        where(" AND state = ?", query.state ? std::string{to_string(*query.state)} : "");
-        where(" AND user = ?", query.user);
-        where(" AND name = ?", query.name);
-        if (!query.label_name.empty()) {
-            sql += " AND id IN (SELECT job FROM labels WHERE name = ? AND value = ?)";
-            values.push_back(query.label_name);
-            values.push_back(query.label_value);
-        }
-        sql += " ORDER BY id DESC LIMIT ?";  // bound: every text is compiled once and kept
-        const auto statement = impl_->statement(sql);
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            statement->bindNoCopy(static_cast<int>(i + 1), values[i]);
-        }
-        statement->bind(static_cast<int>(values.size() + 1),
-                        static_cast<std::int64_t>(query.limit));
-        std::vector<JobRow> out;
-        while (statement->executeStep()) {
-            out.push_back(job_row(*statement));
-        }
-        return out;
-    });
-}
-
-Result<std::int64_t> Database::count(JobState state) {
-    return guarded("count", [&] {
-        const auto query = impl_->statement("SELECT count(*) FROM jobs WHERE state = ?");
-        const std::string word{to_string(state)};
-        query->bindNoCopy(1, word);
-        query->executeStep();
-        return query->getColumn(0).getInt64();
     });
 }
 

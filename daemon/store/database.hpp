@@ -148,10 +148,19 @@ struct EndedJob {
 };
 
 struct RowQuery {
-    std::optional<JobState> state;
+    std::vector<JobState> states;                     // any of these; empty = any
     std::string user, name, label_name, label_value;  // "" = any
     std::string before;                               // ids below this one; "" = from the newest
     std::size_t limit = 50;
+};
+
+// What a turn of a search came to.
+struct JobSearchTurn {
+    std::vector<JobRow> found{};
+    std::size_t looked_at = 0;
+    std::string
+        last{};         // id of the last one looked at, from where the next turn goes on; "" = none
+    bool more = false;  // there are jobs behind it
 };
 
 // See schema/0002_tokens.sql.
@@ -237,6 +246,11 @@ class Database {
     Result<std::vector<JobId>> unfinished();                  // oldest first
     Result<std::optional<JobRow>> job(const JobId& id);       // without labels
     Result<std::vector<JobRow>> jobs(const RowQuery& query);  // newest first
+    // Of the next `rows` jobs of the query, newest first, at most query.limit in whose id, name,
+    // user, framework or labels (as name:value) each of the words occurs, letters of ASCII in
+    // either case.
+    Result<JobSearchTurn> search(const RowQuery& query, const std::vector<std::string>& words,
+                                 std::size_t rows);
     Result<std::int64_t> count(JobState state);
     // The stored batches beyond a place, in order; one at least, and more while they have at most
     // `max_bytes`.

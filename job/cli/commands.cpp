@@ -43,6 +43,7 @@ Exit jobs(Context& context) {
     std::string query;
     for (const auto& [name, value] :
          {std::pair<const char*, const std::string&>{"state", options.state},
+          {"q", options.search},
           {"user", options.user},
           {"name", options.name},
           {"label", options.label},

@@ -80,6 +80,7 @@ struct Options {
     std::string user;
     std::string name;
     std::string label;
+    std::string search;  // words, between blanks
     std::string sweep;
     std::int64_t limit = kListed;
     // one job

@@ -82,7 +82,8 @@ inline tl::unexpected<SubmitError> refuse(SubmitError error) {
 inline constexpr const char* kSweepLabel = "lockstep:sweep";
 
 struct JobQuery {
-    std::optional<JobState> state;
+    std::vector<JobState> states;         // any of these; empty = any
+    std::vector<std::string> words;       // each is in its id, name, user, framework or labels
     std::string user, name;               // "" = any
     std::string label_name, label_value;  // label=name:value; "" = any
     std::string sweep;                    // id of a sweep's first job; "" = any

@@ -13,12 +13,51 @@
 #include "job/model/spec/spec_environment.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace lockstep {
 
+// Of a list or a search: the rows, one more than are wanted if there are more, or from where on.
+struct JobQueries::Found {
+    std::vector<JobRow> rows{};
+    std::string searched_to{};  // the search has not come to its end: the last id looked at
+};
+Task<Result<JobQueries::Found>> JobQueries::find(RowQuery query, std::vector<std::string> words) {
+    Found out;
+    if (words.empty()) {
+        const std::function<Result<std::vector<JobRow>>(Database&)> read = [query](Database& db) {
+            return db.jobs(query);
+        };
+        auto rows = co_await context_.store.read<std::vector<JobRow>>(read);
+        LOCKSTEP_CO_TRY(rows);
+        out.rows = std::move(*rows);
+        co_return out;
+    }
+    const std::size_t wanted = query.limit;
+    for (std::size_t looked_at = 0;;) {
+        query.limit = wanted - out.rows.size();
+        const std::function<Result<JobSearchTurn>(Database&)> read = [query, words](Database& db) {
+            return db.search(query, words, limits::kSearchTurn);
+        };
+        auto turn = co_await context_.store.read<JobSearchTurn>(read);
+        LOCKSTEP_CO_TRY(turn);
+        out.rows.insert(out.rows.end(), std::make_move_iterator(turn->found.begin()),
+                        std::make_move_iterator(turn->found.end()));
+        looked_at += turn->looked_at;
+        if (!turn->more || out.rows.size() == wanted) {
+            co_return out;
+        }
+        query.before = turn->last;
+        if (looked_at >= limits::kSearchedJobs) {
+            out.searched_to = turn->last;
+            co_return out;
+        }
+    }
+}
+
 Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
     RowQuery rows;
-    rows.state = query.state;
+    rows.states = query.states;
     rows.user = query.user;
     if (!caller.admin && !caller.reads_all) {
         if (!query.user.empty() && query.user != caller.user) {
@@ -37,16 +76,13 @@ Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
         rows.before = *before;
     }
     rows.limit = query.limit + 1;
-    const std::function<Result<std::vector<JobRow>>(Database&)> read = [rows](Database& db) {
-        return db.jobs(rows);
-    };
-    const auto found = co_await context_.store.read<std::vector<JobRow>>(read);
+    const auto found = co_await find(std::move(rows), query.words);
     LOCKSTEP_CO_TRY(found);
-    const std::size_t count = std::min(found->size(), query.limit);
+    const std::size_t count = std::min(found->rows.size(), query.limit);
     std::vector<std::shared_ptr<const std::string>> alive;  // newer than what the store holds
     std::vector<std::string_view> items;
     for (std::size_t i = 0; i < count; ++i) {
-        const JobRow& row = (*found)[i];
+        const JobRow& row = found->rows[i];
         const JobRegistry::ActorPtr actor = registry_.find(row.id.value);
         if (actor) {
             alive.push_back(actor->view());
@@ -63,9 +99,9 @@ Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
             item = parts.back();
         }
     }
-    const std::string next =
-        found->size() > query.limit ? base64_encode((*found)[count - 1].id.value) : "";
-    co_return json_page(items, next);
+    const std::string& last =
+        found->rows.size() > query.limit ? found->rows[count - 1].id.value : found->searched_to;
+    co_return json_page(items, last.empty() ? "" : base64_encode(last));
 }
 
 Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -34,6 +35,9 @@ class JobQueries {
     Task<Result<std::string>> job_nodes(Caller caller, std::string id);
 
   private:
+    struct Found;
+    Task<Result<Found>> find(RowQuery query, std::vector<std::string> words);
+
     ControlContext& context_;
     JobRegistry& registry_;
 };

@@ -3,6 +3,7 @@
 #include "daemon/http/base/content_coding.hpp"
 #include "daemon/http/base/problem.hpp"
 #include "daemon/http/base/query_reader.hpp"
+#include "daemon/http/routes/job_query.hpp"
 #include "daemon/http/routes/routes.hpp"
 #include "job/async/slices.hpp"
 #include "job/base/digest.hpp"
@@ -191,95 +192,6 @@ Task<HttpResponse> render(Control& control, SweepTurns turns, HttpRequest reques
     co_return response;
 }
 
-void read_label(QueryReader& in, JobQuery& query) {
-    std::string label;
-    in.text("label", label, limits::kTextBytes * 2);
-    if (label.empty()) {
-        return;
-    }
-    const auto at = label.find_first_of(":=");
-    if (at == std::string::npos || at == 0) {
-        in.error("label", "must be name:value");
-        return;
-    }
-    query.label_name = label.substr(0, at);
-    query.label_value = label.substr(at + 1);
-}
-
-// The members of a Job (openapi_schemas.cpp).
-constexpr std::array<std::string_view, 28> kJobFields{"id",
-                                                      "name",
-                                                      "user",
-                                                      "framework",
-                                                      "state",
-                                                      "labels",
-                                                      "resources",
-                                                      "submitted_at",
-                                                      "started_at",
-                                                      "finished_at",
-                                                      "step",
-                                                      "total_steps",
-                                                      "ettr",
-                                                      "checkpoint_step",
-                                                      "checkpoint_path",
-                                                      "spans",
-                                                      "anomalies",
-                                                      "lost_steps",
-                                                      "sweep",
-                                                      "after",
-                                                      "cause",
-                                                      "warnings",
-                                                      "attempts",
-                                                      "pending_reason",
-                                                      "expected_start",
-                                                      "hang",
-                                                      "desync",
-                                                      "cancel_requested_at"};
-
-void read_fields(QueryReader& in, JobQuery& query) {
-    std::string fields;
-    in.text("fields", fields, limits::kTextBytes * 4);
-    if (fields.empty()) {
-        return;
-    }
-    query.fields = split(fields, ',');
-    for (const std::string& field : query.fields) {
-        if (std::find(kJobFields.begin(), kJobFields.end(), field) == kJobFields.end()) {
-            in.error("fields", "a job has no member " + printable(field).substr(0, 64));
-            return;
-        }
-    }
-}
-
-Result<JobQuery> job_query(const HttpRequest& request) {
-    QueryReader in{request.query};
-    JobQuery query;
-    std::string state;
-    std::int64_t limit = limits::kPageDefault;
-    in.text("state", state, limits::kTextBytes);
-    in.text("user", query.user, limits::kTextBytes);
-    in.text("name", query.name, limits::kTextBytes);
-    in.text("sweep", query.sweep, limits::kTextBytes);
-    in.integer("limit", limit, 1, limits::kPage);
-    in.text("cursor", query.cursor, limits::kCursorBytes);
-    read_label(in, query);
-    read_fields(in, query);
-    if (!state.empty()) {
-        query.state = parse_job_state(state);
-        if (!query.state) {
-            in.error("state", "is no state of a job");
-        }
-    }
-    if (!query.sweep.empty() && !query.label_name.empty()) {
-        in.error("sweep", "not together with label");
-    }
-    query.limit = static_cast<std::size_t>(limit);
-    if (auto error = in.finish()) {
-        return fail(std::move(*error));
-    }
-    return query;
-}
-
 Task<HttpResponse> list_jobs(Control& control, HttpRequest request) {
     auto query = job_query(request);
     if (!query) {
@@ -427,15 +339,21 @@ RouteParts list_jobs_route(const RouteContext& context) {
     RouteParts route;
     route.handler = waiting_for_job(control, list_jobs);
     route.summary = "List jobs, newest first.";
-    route.query = {{"state", "string", "Only jobs in this state."},
-                   {"user", "string", "Only this user's."},
-                   {"name", "string", "Only jobs of this name."},
-                   {"label", "string", "Only jobs with this label, as name:value."},
-                   {"sweep", "string", "Only the jobs of this sweep: the id of its first job."},
-                   {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
-                   {"cursor", "string", "next_cursor of the answer before."},
-                   {"fields", "string",
-                    "Of each job only these members, as id,name,state; all if not given."}};
+    route.query = {
+        {"state", "string", "Only jobs in this state, or in one of these: running,queued."},
+        {"q", "string",
+         "Only jobs in whose id, name, user, framework or labels, as name:value, each of "
+         "these words occurs, in upper or lower case. An answer ends after 20,000 jobs "
+         "that were looked at, also with fewer items than `limit`: go on while there is "
+         "a next_cursor."},
+        {"user", "string", "Only this user's."},
+        {"name", "string", "Only jobs of this name."},
+        {"label", "string", "Only jobs with this label, as name:value."},
+        {"sweep", "string", "Only the jobs of this sweep: the id of its first job."},
+        {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
+        {"cursor", "string", "next_cursor of the answer before."},
+        {"fields", "string",
+         "Of each job only these members, as id,name,state; all if not given."}};
     route.headers = {
         {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
     return route;

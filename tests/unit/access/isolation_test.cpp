@@ -281,7 +281,9 @@ TEST_F(IsolationTest, ListFiltersFindNoForeignJob) {
     const std::string empty{call(eve_, "GET /v1/jobs").text()};
     for (const std::string& filter :
          {std::string{"?user=ada"}, std::string{"?name=t"}, std::string{"?state=running"},
-          "?sweep=" + id_, std::string{"?limit=1000"}}) {
+          "?sweep=" + id_, "?q=" + id_, std::string{"?q=native"},
+          std::string{"?state=running,queued,accepted,failed,succeeded"},
+          std::string{"?limit=1000"}}) {
         EXPECT_EQ(call(eve_, "GET /v1/jobs" + filter).text(), empty) << filter;
     }
     EXPECT_NE(call(vic_, "GET /v1/jobs?user=ada").text().find(id_), std::string::npos);

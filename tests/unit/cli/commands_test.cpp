@@ -144,6 +144,20 @@ TEST(CliJobs, PagesUntilTheLimitAndPassesTheFilters) {
     EXPECT_EQ(run.out.str(), "ls-1\nls-2\n");
 }
 
+// An answer of a search may be empty and not the end.
+TEST(CliJobs, ASearchGoesOnBehindAnEmptyAnswer) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/jobs?limit=1&q=llama%20vision&cursor=on", 200,
+              R"({"items":[{"id":"ls-1","name":"llama","state":"failed"}]})");
+    daemon.on("GET /v1/jobs?limit=1&q=llama%20vision", 200, R"({"items":[],"next_cursor":"on"})");
+    Cli run(daemon);
+    run.options.limit = 1;
+    run.options.search = "llama vision";
+    run.options.quiet = true;
+    EXPECT_EQ(run.verb("jobs"), Exit::ok);
+    EXPECT_EQ(run.out.str(), "ls-1\n");
+}
+
 TEST(CliJobs, AHostileNameCannotSteerTheTerminal) {
     FakeDaemon daemon;
     daemon.on(

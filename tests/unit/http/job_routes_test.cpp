@@ -86,12 +86,15 @@ TEST_F(RoutesTest, ShowAsksTheStoreOnlyWhenItMust) {
 }
 
 TEST_F(RoutesTest, ListPassesItsFiltersOn) {
-    EXPECT_EQ(
-        get("/v1/jobs?state=running&user=uma&name=n&label=team:vision&limit=7&cursor=c").status,
-        200);
+    EXPECT_EQ(get("/v1/"
+                  "jobs?state=running,queued,running&q=Llama%20%20team:vis&user=uma&name=n&label="
+                  "team:vision&limit=7&cursor=c")
+                  .status,
+              200);
     ASSERT_EQ(control_.queries.size(), 1U);
     const auto& query = control_.queries.front();
-    EXPECT_EQ(query.state, JobState::running);
+    EXPECT_EQ(query.states, (std::vector<JobState>{JobState::running, JobState::queued}));
+    EXPECT_EQ(query.words, (std::vector<std::string>{"Llama", "team:vis"}));
     EXPECT_EQ(query.user, "uma");
     EXPECT_EQ(query.name, "n");
     EXPECT_EQ(query.label_name, "team");
@@ -102,8 +105,14 @@ TEST_F(RoutesTest, ListPassesItsFiltersOn) {
 
 TEST_F(RoutesTest, ListNamesTheParameterThatIsWrong) {
     const std::vector<std::pair<std::string, std::string>> table{
-        {"limit=0", "?limit"},    {"limit=1001", "?limit"}, {"limit=x", "?limit"},
-        {"state=done", "?state"}, {"label=team", "?label"}, {"cursor=bad", "?cursor"},
+        {"limit=0", "?limit"},
+        {"limit=1001", "?limit"},
+        {"limit=x", "?limit"},
+        {"state=done", "?state"},
+        {"state=running,", "?state"},
+        {"q=1%202%203%204%205%206%207%208%209%200%201%202%203%204%205%206%207", "?q"},
+        {"label=team", "?label"},
+        {"cursor=bad", "?cursor"},
         {"order=up", "?order"}};
     for (const auto& [query, pointer] : table) {
         const auto response = get("/v1/jobs?" + query);

@@ -53,11 +53,46 @@ TEST_F(DatabaseTest, ListsNewestFirstWithFiltersAndAPlaceToGoOn) {
     query.label_name = "parity";
     query.label_value = "odd";
     EXPECT_EQ(db_->jobs(query)->size(), 5U);
-    query.state = JobState::failed;
+    query.states = {JobState::failed};
     EXPECT_TRUE(db_->jobs(query)->empty());
+    query.states = {JobState::failed, JobState::accepted};
+    EXPECT_EQ(db_->jobs(query)->size(), 5U);
     query = RowQuery{};
     query.user = "x' OR '1'='1";
     EXPECT_TRUE(db_->jobs(query)->empty());
+}
+
+// The page looked through the newest 50 jobs: nobody found "that llama job of last week".
+TEST_F(DatabaseTest, ASearchLooksAtEveryJobATurnAtATime) {
+    for (int i = 1; i <= 9; ++i) {
+        SubmitWrite write = submission(i);
+        if (i == 2) {
+            write.append.row.view = R"({"framework":"pytorch","labels":{"Team":"Vision","n":"ü"}})";
+        }
+        submit(write);
+    }
+    RowQuery query;
+    const auto first = *db_->search(query, {"vision"}, 4);
+    EXPECT_TRUE(first.found.empty());
+    EXPECT_EQ(first.looked_at, 4U);
+    EXPECT_TRUE(first.more);
+    query.before = first.last;
+    const auto second = *db_->search(query, {"EVEN", "team:vis", "PyTorch", "ada", "ü"}, 5);
+    ASSERT_EQ(second.found.size(), 1U);
+    EXPECT_EQ(second.found[0].last_seq, 2);
+    EXPECT_EQ(second.looked_at, 5U);
+    EXPECT_FALSE(second.more);
+    query = RowQuery{};
+    query.limit = 2;
+    const auto odd = *db_->search(query, {"odd"}, 100);
+    ASSERT_EQ(odd.found.size(), 2U);
+    EXPECT_TRUE(odd.more) << "it ended with the second one";
+    EXPECT_EQ(odd.last, odd.found.back().id.value);
+    query.user = "bob";
+    EXPECT_EQ(db_->search(query, {"odd"}, 100)->looked_at, 0U);
+    query = RowQuery{};
+    EXPECT_TRUE(db_->search(query, {"odd", "even"}, 100)->found.empty()) << "each word";
+    EXPECT_TRUE(db_->search(query, {"%"}, 100)->found.empty()) << "no pattern";
 }
 
 TEST_F(DatabaseTest, AFinishedJobIsNoLongerUnfinished) {
