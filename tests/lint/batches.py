@@ -1,4 +1,4 @@
-"""Sources of a library are compiled together, in batches of any size (LOCKSTEP_UNITY_BATCH; the quick start takes all at
+"""Sources of a library or a test program are compiled together, in batches of any size (LOCKSTEP_UNITY_BATCH; the quick start takes all at
 once), so what is in an anonymous namespace of one is seen by the next: no two may define a constant, a variable, a
 type or a function of the same parameters by the same name there, or by one that another has with `using a::name;`. A compiler says so only of those that share
 a batch today.
@@ -9,7 +9,7 @@ import sys
 
 import tree
 
-TARGET = re.compile(r"lockstep_(?:library|program)\(\s*([\w-]+)(.*?)\)", re.DOTALL)
+TARGET = re.compile(r"lockstep_(?:library|program|test)\(\s*([\w-]+)(.*?)\)", re.DOTALL)
 SET = re.compile(r"^set\((\w+)\s([^)]*)\)", re.MULTILINE)
 SOURCES = re.compile(r"\bSOURCES\b(.*?)(?=\b(?:HEADERS|DEPS|PCH)\b|$)", re.DOTALL)
 NAMESPACE = re.compile(r"namespace(?:\s+([\w:]+))?\s*\{")
@@ -83,7 +83,7 @@ def defined(code, start=0, end=None, scope="", hidden=False):
             continue
         borrowed = BORROWED.match(text)  # hides nothing and is hidden by nothing, wherever it stands
         if borrowed:
-            yield position + len(head) - len(text), (scope, borrowed.group(2), "=", borrowed.group(1))
+            yield position + len(head) - len(text), (scope, borrowed.group(2), "=", borrowed.group(1).removeprefix("::"))
         if borrowed or not hidden:
             continue
         at = position + len(head) - len(text)
@@ -101,7 +101,7 @@ def defined(code, start=0, end=None, scope="", hidden=False):
 def main():
     root = tree.root_argument(__doc__)
     problems, checked = [], 0
-    for lists in [name for name in tree.files(root) if name.name == "CMakeLists.txt" and name.parts[0] != "tests"]:
+    for lists in [name for name in tree.files(root) if name.name == "CMakeLists.txt"]:
         for target, sources in targets((root / lists).read_text(encoding="utf-8")):
             first = {}
             for source in sources:

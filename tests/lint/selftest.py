@@ -67,6 +67,12 @@ class Lints(unittest.TestCase):
         clash("using Row = int;", "using Row = int;", "")
         clash("}\nusing other::kDone;\nnamespace {", "constexpr int kDone = 1;", "base has kDone already")
         clash("using other::kDone;", "using other::kDone;", "")
+        clash("using ::other::kDone;", "using other::kDone;", "")
+        same = "namespace lockstep {\nnamespace {\nconstexpr int kMost = 1;\n}\n}\n"
+        code, out = self.run_lint("batches", {"tests/unit/base/CMakeLists.txt": "lockstep_test(base SOURCES one.cpp two.cpp\n  DEPS x)\n",
+                                              "tests/unit/base/one.cpp": same, "tests/unit/base/two.cpp": same})
+        self.assertEqual(code, 1, out)
+        self.assertIn("base has kMost already", out)
         clash("}\nint kShown = 1;\nnamespace {", "int kShown = 1;", "")
 
     def test_caps(self):

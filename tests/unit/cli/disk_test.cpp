@@ -19,15 +19,16 @@ std::string job_text(const std::string& id, const std::string& finished,
 const std::string kOther = "ls-01JCXW3V5N8Q2R7T9ZABCDEFGJ";
 
 // What somebody types at the keyboard.
-class Typed {
+class TypedAnswer {
   public:
-    explicit Typed(const std::string& text) : text_(text), before_(std::cin.rdbuf(text_.rdbuf())) {}
-    ~Typed() {
+    explicit TypedAnswer(const std::string& text)
+        : text_(text), before_(std::cin.rdbuf(text_.rdbuf())) {}
+    ~TypedAnswer() {
         std::cin.rdbuf(before_);
         std::cin.clear();
     }
-    Typed(const Typed&) = delete;
-    Typed& operator=(const Typed&) = delete;
+    TypedAnswer(const TypedAnswer&) = delete;
+    TypedAnswer& operator=(const TypedAnswer&) = delete;
 
   private:
     std::istringstream text_;
@@ -121,7 +122,7 @@ TEST(Remove, AsksWhoeverIsThereAlsoWhenTheAnswerGoesElsewhere) {
         cli.terminal.asks = true;
         cli.options.ids = {kId};
         cli.options.json = json;
-        const Typed no{"n\n"};
+        const TypedAnswer no{"n\n"};
         EXPECT_EQ(cli.verb("rm"), Exit::ok);
         EXPECT_TRUE(deleted(daemon).empty());
         EXPECT_NE(cli.err.str().find("CHECKPOINTS"), std::string::npos) << "the table is shown";
@@ -132,7 +133,7 @@ TEST(Remove, AsksWhoeverIsThereAlsoWhenTheAnswerGoesElsewhere) {
     Cli cli(daemon);
     cli.terminal.asks = true;
     cli.options.ids = {kId};
-    const Typed yes{"y\n"};
+    const TypedAnswer yes{"y\n"};
     EXPECT_EQ(cli.verb("rm"), Exit::ok);
     EXPECT_EQ(deleted(daemon).size(), 1U);
     EXPECT_EQ(cli.out.str(), std::string{kId} + "  is removed\n");

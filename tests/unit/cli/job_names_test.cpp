@@ -7,7 +7,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kOther = "ls-01JCXW3V5N8Q2R7T9ZABCDEFGJ";
+constexpr const char* kOtherJob = "ls-01JCXW3V5N8Q2R7T9ZABCDEFGJ";
 
 std::string listed(const std::vector<std::pair<std::string, std::string>>& ids_and_states) {
     std::string items;
@@ -42,29 +42,29 @@ TEST(JobNames, AnyUniquePartOfAnIdIsEnough) {
 TEST(JobNames, APartOfTwoIdsIsRefusedAndNamesThem) {
     FakeDaemon daemon;
     daemon.on("GET /v1/jobs?limit=500&name=", 200, R"({"items":[]})");
-    daemon.on("GET /v1/jobs", 200, listed({{kId, "running"}, {kOther, "running"}}));
+    daemon.on("GET /v1/jobs", 200, listed({{kId, "running"}, {kOtherJob, "running"}}));
     const auto found = find_job(daemon.client(), "01JCXW3V", false);
     ASSERT_FALSE(found.has_value());
     EXPECT_EQ(found.error().code, Errc::conflict);
-    EXPECT_NE(found.error().message.find(kOther), std::string::npos);
+    EXPECT_NE(found.error().message.find(kOtherJob), std::string::npos);
 }
 
 TEST(JobNames, ANameIsTheNewestOfThatNameAndSaysSo) {
     FakeDaemon daemon;
     daemon.on("GET /v1/jobs?limit=500&name=train", 200,
-              listed({{kOther, "succeeded"}, {kId, "running"}}));
+              listed({{kOtherJob, "succeeded"}, {kId, "running"}}));
     const auto found = find_job(daemon.client(), "train", false);
     ASSERT_TRUE(found.has_value());
-    EXPECT_EQ(found->id, kOther);
+    EXPECT_EQ(found->id, kOtherJob);
     EXPECT_NE(found->note.find("the newest of 2 jobs"), std::string::npos);
 }
 
 TEST(JobNames, WhatActsTakesTheOneThatHasNotEndedAndNeverGuesses) {
     FakeDaemon daemon;
     daemon.on("GET /v1/jobs?limit=500&name=train", 200,
-              listed({{kOther, "succeeded"}, {kId, "running"}}));
+              listed({{kOtherJob, "succeeded"}, {kId, "running"}}));
     daemon.on("GET /v1/jobs?limit=500&name=twice", 200,
-              listed({{kOther, "queued"}, {kId, "running"}}));
+              listed({{kOtherJob, "queued"}, {kId, "running"}}));
     EXPECT_EQ(find_job(daemon.client(), "train", true)->id, kId);
     const auto twice = find_job(daemon.client(), "twice", true);
     ASSERT_FALSE(twice.has_value());
@@ -80,7 +80,7 @@ TEST(JobNames, LastIsTheCallersNewest) {
 
 TEST(JobNames, ANumberIsALineOfTheList) {
     FakeDaemon daemon;
-    daemon.on("GET /v1/jobs", 200, listed({{kOther, "running"}, {kId, "running"}}));
+    daemon.on("GET /v1/jobs", 200, listed({{kOtherJob, "running"}, {kId, "running"}}));
     EXPECT_EQ(find_job(daemon.client(), "@2", false)->id, kId);
     EXPECT_EQ(find_job(daemon.client(), "@3", false).error().message, "there are only 2 jobs");
     for (const char* text : {"@", "@0", "@x", "@-1"}) {
@@ -100,7 +100,7 @@ TEST(JobNames, WhatIsNoNameNeverReachesAPath) {
 }
 
 TEST(JobNames, ShortFormsBeginWhereTheIdsDiffer) {
-    std::vector<Json> jobs{{{"id", kId}}, {{"id", kOther}}};
+    std::vector<Json> jobs{{{"id", kId}}, {{"id", kOtherJob}}};
     EXPECT_EQ(short_id_length(jobs), 6U);
     jobs.push_back({{"id", "ls-01JCXW3V5N8Q2R7T9YABCDEFGJ"}});
     EXPECT_EQ(short_id_length(jobs), 9U);
