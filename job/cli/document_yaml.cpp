@@ -199,8 +199,9 @@ class YamlReader {
     std::size_t bytes_ = 0;
 };
 
-// Counts documents without keeping them. yaml-cpp does not pass what cannot begin a document, a comma
-// say: it reports an empty document in the same place for ever, and LoadAll keeps each of them.
+// Counts documents without keeping them. yaml-cpp does not pass what cannot begin a document, a
+// comma say: it reports an empty document in the same place for ever, and LoadAll keeps each of
+// them.
 class DocumentCounter : public YAML::EventHandler {
   public:
     explicit DocumentCounter(const std::string& text) : input_(text), parser_(input_) {}
