@@ -147,9 +147,9 @@ inline constexpr std::int64_t kTimeLimitSeconds = 3'650 * 86'400LL;  // ten year
 
 // --- what the daemon keeps -------------------------------------------------------------------
 inline constexpr std::size_t kPageDefault = 50;
-inline constexpr std::size_t kPage = 1000;           // items in one answer
-// A search reads jobs in turns, since nothing is written meanwhile (1,000: 7 ms), and ends an answer
-// after so many, from where the next request goes on.
+inline constexpr std::size_t kPage = 1000;  // items in one answer
+// A search reads jobs in turns, since nothing is written meanwhile (1,000: 7 ms), and ends an
+// answer after so many, from where the next request goes on.
 inline constexpr std::size_t kSearchTurn = 500;
 inline constexpr std::size_t kSearchedJobs = 20'000;
 inline constexpr std::size_t kSearchWords = 16;
