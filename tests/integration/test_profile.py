@@ -107,6 +107,39 @@ class Profile(harness.TestCase):
         self.assertEqual(len(whole), 6)
         self.profile(job, code=6)  # it is over
 
+    # torch has one profiler at a time: ours ended the script's, whose stop() then raised in the training.
+    @unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")
+    def test_a_script_that_profiles_itself_is_left_alone(self):
+        whole = TRAIN.replace("while not", "own = torch.profiler.profile()\nown.start()\none_step()\nwhile not") + """
+    import time; time.sleep(0.02)
+own.stop()
+open("own." + os.environ["LOCKSTEP_RANK"], "w").write(str(len(own.events())))
+"""
+        job = self.run_job(whole)
+        done = self.profile(job, "--seconds", "1")
+        self.assertEqual(self.names(), ["rank-00000.stacks.txt", "rank-00001.stacks.txt"], done.stderr)
+        self.assertIn("no trace: the script's own torch profiler is on", done.stderr)
+        (self.work / "stop").touch()
+        self.daemon.wait_state(job, "succeeded")
+        for rank in range(2):
+            self.assertGreater(int((self.work / f"own.{rank}").read_text()), 1)
+
+    @unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")
+    def test_a_script_that_begins_to_profile_itself_ends_ours(self):
+        often = TRAIN + """
+    with torch.profiler.profile() as own:
+        one_step()
+    assert own.events(), "the script's own recording is empty"
+    open("own", "a").write(".")
+"""
+        job = self.run_job(often, resources={"nodes": 1, "ranks_per_node": 1})
+        self.profile(job, "--seconds", "1")
+        self.assertIn("rank-00000.stacks.txt", self.names())
+        before = (self.work / "own").stat().st_size
+        harness.wait_until(lambda: (self.work / "own").stat().st_size > before, 30, "it goes on")
+        (self.work / "stop").touch()
+        self.daemon.wait_state(job, "succeeded")
+
     def test_without_torch_there_are_stacks_and_the_reason(self):
         job = self.run_job(WAITS, framework="command")
         done = self.profile(job, "--seconds", "1")

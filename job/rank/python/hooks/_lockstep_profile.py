@@ -12,6 +12,8 @@ catch that signal never notices it. The answer is profile.<pid>.done, renamed in
 A step is what an optimizer's step() ends. Each optimizer of torch runs its step inside
 torch.autograd.profiler.record_function, looked up when it is called: that name stands for a subclass while somebody
 asks. torch's profiler sees the thread that starts it, so it is started and stopped there, between two steps.
+The script's own profiler goes first: torch has one at a time, a second one would end the first one's recording, whose
+own stop() would then raise in the training. One that is on is waited for, and one that begins ends ours.
 One step is looked at first, for how many operations it has: so many steps are recorded that they are not too many.
 """
 
@@ -30,6 +32,8 @@ _TRACE_BYTES = 64 << 20  # of the trace, before it is packed
 _STACKS = 20_000  # different ones
 _FRAMES = 128  # of a stack
 _ROWS = 40  # of the table
+
+_OTHERS = "the script's own torch profiler is on"
 
 _busy = threading.Lock()
 
@@ -133,6 +137,11 @@ def _sample(seconds):
 
 # --- what torch does -------------------------------------------------------------------------------
 
+def _other_profiler_is_on(torch):
+    enabled = getattr(torch.autograd, "_profiler_enabled", None)
+    return bool(enabled is not None and enabled())
+
+
 class _Recording:
     """arm(), wait(), save(), disarm(): the answering thread. ended(): whoever ends a step."""
 
@@ -149,6 +158,8 @@ class _Recording:
         self.end = 0.0
         self.given_up = False
         self.before = None
+        self.starts = False  # the profiler that torch prepares is ours
+        self.others = False  # the script's own was on when a step ended
         self.lock = threading.Lock()
 
     def arm(self):
@@ -164,9 +175,18 @@ class _Recording:
                 return out
 
         record_function.__module__, record_function.__qualname__ = before.__module__, before.__qualname__
-        self.before = (before, record_function)
         self.armed = time.monotonic()
         torch.autograd.profiler.record_function = record_function
+        profile = torch.autograd.profiler.profile
+        prepare = getattr(profile, "_prepare_trace", None)  # all of them go through it, torch 1.13 to 2.x
+
+        def _prepare_trace(*arguments, **named):
+            recording.make_way()
+            return prepare(*arguments, **named)
+
+        self.before = (before, record_function, prepare, _prepare_trace)
+        if prepare is not None:
+            profile._prepare_trace = _prepare_trace
 
     def disarm(self):
         """One that records still is stopped at the end of its step, whenever that is."""
@@ -179,8 +199,33 @@ class _Recording:
             self._restore(torch)
 
     def _restore(self, torch):
-        if self.before is not None and torch.autograd.profiler.record_function is self.before[1]:
+        if self.before is None:
+            return
+        if torch.autograd.profiler.record_function is self.before[1]:
             torch.autograd.profiler.record_function = self.before[0]
+        profile = torch.autograd.profiler.profile
+        if getattr(profile, "_prepare_trace", None) is self.before[3]:
+            profile._prepare_trace = self.before[2]
+
+    def make_way(self):
+        """The script begins to profile: never raises into the training."""
+        if self.starts or self.finished.is_set() or os.getpid() != self.process:
+            return
+        try:
+            with self.lock:
+                if self.profiler is None or threading.get_ident() != self.thread:
+                    return
+                self.profiler.stop()
+                if self.looks or self.steps == 0:
+                    self.why = _OTHERS
+                self.finished.set()
+                if self.given_up:
+                    import torch
+
+                    self._restore(torch)
+        except Exception as error:
+            self.why = f"torch's profiler: {type(error).__name__}: {error}"
+            self.finished.set()
 
     def ended(self):
         """A step has: never raises into the training."""
@@ -198,6 +243,9 @@ class _Recording:
 
         if self.profiler is None:
             if not self.given_up and not self.finished.is_set():
+                self.others = _other_profiler_is_on(torch)
+                if self.others:
+                    return
                 self.thread = threading.get_ident()
                 self.looks = True
                 self._start(torch)
@@ -227,7 +275,11 @@ class _Recording:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         profiler = torch.profiler.profile(activities=activities)
-        profiler.start()  # fails if the script's own is on
+        self.starts = True
+        try:
+            profiler.start()
+        finally:
+            self.starts = False
         self.profiler = profiler
 
     def wait(self, until):
@@ -235,6 +287,8 @@ class _Recording:
         first = self.armed + max(self.seconds, _STEP_SECONDS)
         while not self.finished.is_set():
             now = time.monotonic()
+            if self.others and now >= min(first, until):
+                return _OTHERS
             if self.profiler is None and self.end == 0.0 and now >= first:
                 return f"no step ended within {now - self.armed:.0f} s: lockstep evidence --now tells where it is"
             if now >= until:
