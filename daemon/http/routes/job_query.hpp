@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/control/base/control.hpp"
-#include "daemon/http/base/http.hpp"
+#include "daemon/http/base/message.hpp"
 #include "job/base/result.hpp"
 
 namespace lockstep {
