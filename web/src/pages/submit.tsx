@@ -5,6 +5,7 @@ import type {JSX} from 'preact';
 import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {dateTime, plural, seconds} from '../lib/format';
 import {joinCommand, parseDocument, resolve, splitCommand, valueAt, withoutMasked, withValue, type Schema} from '../lib/spec';
+import {keyOf, settle} from '../lib/kept';
 import {clipped} from '../lib/text';
 import {formatYaml, parseYaml} from '../lib/yaml';
 import type {Job, Render} from '../types';
@@ -21,6 +22,8 @@ type Schemas = Record<string, Schema>;
 const kFirst = ['name', 'framework', 'command', 'working_directory'];
 const kHidden = ['recorded_environment', 'resources', 'train'];
 const kStart: Document_ = {name: '', framework: 'pytorch', command: [], resources: {nodes: 1, ranks_per_node: 1}};
+/** No answer about what was asked: the same may have another one soon. */
+const isPassing = ({status = 0}: Partial<ApiError>) => status <= 0 || status >= 500 || status === 408 || status === 429;
 /** What was written, until the tab is closed. */
 let draft: {text: string; yaml: boolean} | undefined;
 
@@ -98,6 +101,9 @@ export function Submit(): JSX.Element {
   const refused = useSignal('');
   const checking = useSignal(false);
   const rendered = useRef<unknown>(undefined);  // the text that `render` is of
+  /** Counts how often what was shown was no longer so. */
+  const stale = useSignal(0);
+  const lost = useSignal<unknown>(undefined);  // the text whose submission had no answer
   const busy = useSignal(false);
   const tried = useSignal(false);
   const hidden = useSignal<string[]>([]);
@@ -152,25 +158,27 @@ export function Submit(): JSX.Element {
         // without it
       }
     })(), 1500);
-    const timer = setTimeout(() => void (async () => {
-      try {
-        const response = await ask('POST', 'v1/jobs/render', {body: parsed.value, signal: stop.signal});
-        const body = await response.json() as Render & {errors?: {pointer: string; message: string}[]; detail?: string};
-        rendered.current = parsed;
-        render.value = response.ok ? body : undefined;
-        problems.value = response.ok ? [] : body.errors ?? [];
-        refused.value = response.ok || body.errors?.length ? '' : body.detail ?? '';
-      } catch {
-        // offline, or typed on: the next one says
+    const check = async () => {
+      let error: ApiError | undefined;
+      const found = await send<Render>('POST', 'v1/jobs/render', parsed.value, {}, stop.signal).catch((failed: ApiError) => { error = failed; });
+      if (stop.signal.aborted) return;  // typed on: the next one says
+      refused.value = !error || error.problem?.errors?.length ? '' : error.message;
+      if (error && isPassing(error)) {
+        timer = setTimeout(() => void check(), 3000);
+        return;
       }
-      if (!stop.signal.aborted) checking.value = false;
-    })(), 250);
+      rendered.current = parsed;
+      render.value = found ?? undefined;
+      problems.value = error?.problem?.errors ?? [];
+      checking.value = false;
+    };
+    let timer = setTimeout(() => void check(), 250);
     return () => {
       clearTimeout(timer);
       clearTimeout(later);
       stop.abort();
     };
-  }, [parsed]);
+  }, [parsed, stale.value]);
   if (!maySubmit.value) return <Empty title="Your token may not submit jobs">A viewer reads; ask for a token of role user.</Empty>;
   const spec = parsed.value ?? {};
   const set = (path: string[], value: unknown) => { text.value = JSON.stringify(withValue(spec, path, value), null, 2); };
@@ -181,17 +189,27 @@ export function Submit(): JSX.Element {
   const current = rendered.current === parsed ? render.value : undefined;
   const submit = async () => {
     tried.value = true;
-    if (!current || !parsed.value) return;
+    if (!current || !parsed.value || busy.peek()) return;
     busy.value = true;
+    lost.value = undefined;
+    const body = JSON.stringify(parsed.value);
+    const {user} = identity.peek()!;
     try {
-      const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, '0')).join('');
-      const job = await send<Job>('POST', 'v1/jobs', parsed.value, {'Idempotency-Key': key, 'If-Match': `"${current.render_hash}"`});
+      const job = await send<Job>('POST', 'v1/jobs', body, {'Idempotency-Key': keyOf(user, body), 'If-Match': `"${current.render_hash}"`});
+      settle(user, body, 201);
       if (!from) draft = undefined;
       say(`${job.name} was submitted`);
       location.hash = jobHref(job.id);
-    } catch (error) {
-      problems.value = (error as ApiError).problem?.errors ?? [];
-      say((error as Error).message, true);
+    } catch (failed) {
+      const error = failed as ApiError;
+      settle(user, body, error.status ?? 0);
+      if (isPassing(error) && error.status !== 429) lost.value = parsed;
+      problems.value = error.problem?.errors ?? [];
+      if (error.status === 412) {
+        rendered.current = undefined;
+        stale.value++;
+      }
+      say(error.message, true);
     }
     busy.value = false;
   };
@@ -224,7 +242,7 @@ export function Submit(): JSX.Element {
             <div class="fields fields-more">{['setup', 'environment'].map((name) => field(name))}</div>
             {Object.keys(top).filter((name) => !kFirst.includes(name) && !kHidden.includes(name) && grouped(name)).map((name) => field(name))}
             <details class="group"><summary>Launch, order, labels</summary><div class="fields">{Object.keys(top).filter((name) => ![...kFirst, ...kHidden, 'setup', 'environment'].includes(name) && !grouped(name)).map((name) => field(name))}</div></details></>}</Show>}
-        <div class="row end submit-row">{errors.size > 0 && <span class="bad" role="status">{plural(errors.size, 'error')} to fix</span>}
+        <div class="row end submit-row">{lost.value === parsed && <span role="status">Whether lockstepd has taken it is not known. Submit it again: it is not started twice.</span>}{errors.size > 0 && <span class="bad" role="status">{plural(errors.size, 'error')} to fix</span>}
           <button type="submit" class="button solid" disabled={busy.value || !current || signed}>{busy.value ? 'Submitting…' : 'Submit'}</button></div>
       </form>
       <div>

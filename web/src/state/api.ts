@@ -106,8 +106,8 @@ export const getText = async (path: string, signal?: AbortSignal): Promise<strin
 export const getBytes = async (path: string, signal?: AbortSignal): Promise<ArrayBuffer> => (await good(path, signal)).arrayBuffer();
 
 export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown,
-                              headers: Record<string, string> = {}): Promise<T> {
-  const response = await ask(method, path, {body, headers});
+                              headers: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
+  const response = await ask(method, path, {body, headers, signal});
   if (!response.ok) throw await failure(response);
   return (response.status === 204 ? undefined : await response.json()) as T;
 }

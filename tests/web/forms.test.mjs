@@ -1,0 +1,70 @@
+// What is typed on the page, and what becomes of it when an answer is lost, the page is left or another person signs in.
+import assert from 'node:assert/strict';
+import {after, before, test} from 'node:test';
+import {Browser, Daemon, has, signIn, until} from './support.mjs';
+
+const daemon = new Daemon();
+const browser = new Browser();
+let page;
+
+before(async () => {
+  await daemon.start();
+  await browser.start();
+  page = await browser.tab();
+  await signIn(page, daemon);
+});
+after(async () => {
+  await browser.close();
+  await daemon.cleanUp();
+});
+const shot = async (name, of = page) => process.env.LOCKSTEP_WEB_SHOTS && of.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/${name}.png`, fullPage: true});
+const goTo = async (where, of = page) => of.goto(daemon.url + where);
+const submit = (of) => of.getByRole('button', {name: 'Submit', exact: true});
+const called = async (name) => (await daemon.api('GET', `v1/jobs?name=${name}`)).items;
+const isJobs = (url) => url.pathname.endsWith('/v1/jobs');
+
+test('a submission whose answer was lost is the same one when it is sent again, also after a reload', async () => {
+  let lost = 0;
+  await page.route(isJobs, async (route) => {
+    if (route.request().method() !== 'POST' || lost === 2) return route.fallback();
+    assert.equal((await route.fetch()).status(), 201);
+    return lost++ === 0 ? route.abort() : route.fulfill({status: 502, contentType: 'text/html', body: '<h1>Bad gateway</h1>'});
+  });
+  await goTo('#/submit');
+  await page.getByLabel('Name required').fill('lost-answer');
+  await page.getByLabel('Command').fill('sleep 1000');
+  await submit(page).click();
+  await has(page, 'Submit it again: it is not started twice');
+  assert.equal(lost, 1);
+  await shot('submit-lost');
+  await browser.axe(page, 'a submission without an answer');
+  await submit(page).click();
+  await until(() => lost === 2, 'a proxy answers instead');
+  await has(page, 'Submit it again: it is not started twice');
+  await submit(page).click();
+  await page.getByRole('heading', {name: 'lost-answer'}).waitFor();
+  await page.unroute(isJobs);
+  assert.equal((await called('lost-answer')).length, 1);
+  // What has been taken may be wanted once more.
+  await goTo('#/submit?as=text');
+  await page.locator('#text').fill('{"name": "lost-answer", "framework": "command", "command": ["sleep", "1000"]}');
+  await submit(page).click();
+  await page.getByRole('heading', {name: 'lost-answer'}).waitFor();
+  assert.equal((await called('lost-answer')).length, 2);
+});
+
+test('a check that failed on its way is made again', async () => {
+  const isCheck = (url) => url.pathname.endsWith('/v1/jobs/render');
+  let checks = 0;
+  await page.route(isCheck, (route) => (route.request().postData().includes('checked') && checks++ === 0 ? route.fulfill({status: 502, contentType: 'text/html', body: '<h1>Bad gateway</h1>'}) : route.fallback()));
+  await goTo('#/submit?as=text');
+  await page.locator('#text').fill('{"name": "checked", "framework": "command", "command": ["true"]}');
+  await until(() => submit(page).isEnabled(), 'it may be submitted, without another letter');
+  assert.equal(checks, 2);
+  await page.unroute(isCheck);
+});
+
+test('no page broke a rule', () => {
+  assert.deepEqual(browser.violations, []);
+  assert.deepEqual(browser.errors, []);
+});
