@@ -32,7 +32,7 @@ test('a submission whose answer was lost is the same one when it is sent again, 
   });
   await goTo('#/submit');
   await page.getByLabel('Name required').fill('lost-answer');
-  await page.getByLabel('Command').fill('sleep 1000');
+  await page.getByLabel('Command', {exact: true}).fill('sleep 1000');
   await submit(page).click();
   await has(page, 'Submit it again: it is not started twice');
   assert.equal(lost, 1);
@@ -62,6 +62,40 @@ test('a check that failed on its way is made again', async () => {
   await until(() => submit(page).isEnabled(), 'it may be submitted, without another letter');
   assert.equal(checks, 2);
   await page.unroute(isCheck);
+});
+
+test('changes of a job are there again after another page and a reload, and for nobody else', async () => {
+  const {token} = await daemon.api('POST', 'v1/tokens', {name: 'test', user: 'ada', role: 'user'});
+  const tab = await browser.tab();
+  await signIn(tab, daemon, token);
+  await goTo('#/submit?as=text', tab);
+  await tab.locator('#text').fill('{"name": "of-ada", "framework": "command", "command": ["true"]}');
+  await daemon.api('POST', 'v1/jobs', {name: 'to-change', framework: 'command', command: ['sleep', '1000']}, token);
+  const [{id}] = await called('to-change');
+  await goTo(`#/submit?from=${id}`, tab);
+  await tab.getByLabel('Command', {exact: true}).fill('sleep 2000');
+  await has(tab, 'Different from the job it was');
+  await shot('submit-again', tab);
+  await goTo('#/jobs', tab);
+  await tab.getByRole('table').waitFor();
+  await tab.goBack();
+  const command = async () => tab.getByLabel('Command', {exact: true}).inputValue();
+  await until(async () => (await command()) === 'sleep 2000', command);
+  await tab.reload();
+  await until(async () => (await command()) === 'sleep 2000', command);
+  await has(tab, 'Different from the job it was');
+  await tab.getByRole('button', {name: 'Start over'}).click();
+  await until(async () => (await command()) === 'sleep 1000', command);
+  await goTo('#/submit?as=text', tab);
+  await until(async () => (await tab.locator('#text').inputValue()).includes('of-ada'), 'the other draft is there');
+  await tab.getByRole('button', {name: 'ada', exact: true}).click();
+  await tab.getByRole('menuitem', {name: 'Sign out'}).click();
+  await tab.fill('#token', daemon.token);
+  await tab.click('button[type=submit]');
+  await tab.getByRole('heading', {name: 'Submit a job'}).waitFor();
+  assert.doesNotMatch(await tab.locator('#text').inputValue(), /of-ada/);
+  assert.equal(await tab.evaluate(() => JSON.stringify({...sessionStorage}).includes('of-ada')), false);
+  await tab.context().close();
 });
 
 test('no page broke a rule', () => {

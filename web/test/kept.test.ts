@@ -57,3 +57,43 @@ describe('the key of a submission', () => {
     }
   });
 });
+
+describe('a draft', () => {
+  it('is of a person and of what it was begun from, over a reload', async () => {
+    const {keep} = await load();
+    keep('draft', 'ada', {text: 'new'});
+    keep('draft', 'ada', {text: 'again'}, 'ls-1');
+    const {kept} = await load();
+    expect(kept('draft', 'ada')).toEqual({text: 'new'});
+    expect(kept('draft', 'ada', 'ls-1')).toEqual({text: 'again'});
+    expect(kept('draft', 'ada', 'ls-2')).toBeUndefined();
+    expect(kept('draft', 'bob', 'ls-1')).toBeUndefined();
+    keep('draft', 'ada', undefined, 'ls-1');
+    expect(kept('draft', 'ada', 'ls-1')).toBeUndefined();
+    expect((await load()).kept('draft', 'ada')).toEqual({text: 'new'});
+  });
+  it('is gone once another person signs in, or nobody is', async () => {
+    sessionStorage.setItem('of another page', 'x');
+    for (const next of ['bob', 'ad', undefined]) {
+      const {keep, keepOnly, kept, keyOf} = await load();
+      keep('draft', 'ada', {text: 'secret'});
+      keep('draft', 'ada lovelace', {text: 'secret'}, 'ls-1');
+      keyOf('ada', 'secret');
+      keepOnly('ada');
+      expect(kept('draft', 'ada')).toEqual({text: 'secret'});
+      expect(kept('draft', 'ada lovelace', 'ls-1')).toBeUndefined();
+      keepOnly(next);
+      expect(kept('draft', 'ada')).toBeUndefined();
+      expect(kept('sent', 'ada')).toBeUndefined();
+      expect(sessionStorage.length).toBe(1);
+    }
+  });
+  it('that has no room in storage is there until the page is loaded anew, and no older one after', async () => {
+    vi.stubGlobal('sessionStorage', storage(40));
+    const {keep, kept} = await load();
+    keep('draft', 'ada', {text: 'short'});
+    keep('draft', 'ada', {text: 'x'.repeat(100)});
+    expect(kept('draft', 'ada')).toEqual({text: 'x'.repeat(100)});
+    expect((await load()).kept('draft', 'ada')).toBeUndefined();
+  });
+});

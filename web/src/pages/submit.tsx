@@ -2,14 +2,14 @@
 // is typed; what it would run is shown before it does.
 import {batch, useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
-import {useEffect, useMemo, useRef} from 'preact/hooks';
+import {useEffect, useLayoutEffect, useMemo, useRef} from 'preact/hooks';
 import {dateTime, plural, seconds} from '../lib/format';
 import {joinCommand, parseDocument, resolve, splitCommand, valueAt, withoutMasked, withValue, type Schema} from '../lib/spec';
-import {keyOf, settle} from '../lib/kept';
+import {keep, kept, keyOf, settle} from '../lib/kept';
 import {clipped} from '../lib/text';
 import {formatYaml, parseYaml} from '../lib/yaml';
 import type {Job, Render} from '../types';
-import {ApiError, ask, get, send} from '../state/api';
+import {ApiError, ask, send} from '../state/api';
 import {useAsk} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {identity, maySubmit} from '../state/session';
@@ -24,8 +24,8 @@ const kHidden = ['recorded_environment', 'resources', 'train'];
 const kStart: Document_ = {name: '', framework: 'pytorch', command: [], resources: {nodes: 1, ranks_per_node: 1}};
 /** No answer about what was asked: the same may have another one soon. */
 const isPassing = ({status = 0}: Partial<ApiError>) => status <= 0 || status >= 500 || status === 408 || status === 429;
-/** What was written, until the tab is closed. */
-let draft: {text: string; yaml: boolean} | undefined;
+/** What was written, until it is submitted or the tab is closed. */
+type Draft = {text: string; yaml: boolean};
 
 interface FieldProps {
   path: string[]; schema: Schema; all: Schemas; value: unknown; set: (path: string[], value: unknown) => void; errors: Map<string, string>; required?: boolean;
@@ -90,11 +90,13 @@ function Preview({render, warnings, estimate}: {render: Render; warnings: string
 export function Submit(): JSX.Element {
   const {state: api} = useAsk<{components: {schemas: Schemas}}>('openapi.json');
   const from = query.value['from'];
-  const kept = from ? undefined : draft;
-  const text = useSignal(kept?.text ?? JSON.stringify(kStart, null, 2));
+  const {user} = useMemo(() => identity.peek()!, []);
+  const draft = useMemo(() => kept<Draft>('draft', user, from), []);
+  /** The text that it begins with; that of a job is on its way at first. */
+  const begun = useSignal(from ? undefined : JSON.stringify(kStart, null, 2));
+  const text = useSignal(draft?.text ?? begun.value ?? '');
   /** What the text is written in. */
-  const isYaml = useSignal(kept?.yaml ?? false);
-  const original = useSignal<Document_ | undefined>(undefined);
+  const isYaml = useSignal(draft?.yaml ?? false);
   const render = useSignal<Render | undefined>(undefined);
   const estimate = useSignal<Render['start_estimate']>(undefined);
   const problems = useSignal<{pointer: string; message: string}[]>([]);
@@ -106,21 +108,22 @@ export function Submit(): JSX.Element {
   const lost = useSignal<unknown>(undefined);  // the text whose submission had no answer
   const busy = useSignal(false);
   const tried = useSignal(false);
-  const hidden = useSignal<string[]>([]);
   const as = query.value['as'];
   const asText = as === 'text' || as === 'yaml';
-  useEffect(() => {
-    if (!from) return;
-    get<Document_>(`v1/jobs/${from}/spec`).then((shown) => {
-      const {spec, masked} = withoutMasked(shown);
-      hidden.value = masked;
-      original.value = shown;
-      batch(() => {
-        text.value = JSON.stringify(spec, null, 2);
-        isYaml.value = false;
-      });
-    }, (error: Error) => say(error.message, true));
-  }, [from]);
+  const {state: shown, again} = useAsk<Document_>(from ? `v1/jobs/${from}/spec` : undefined);
+  const original = shown.value.value;
+  const {spec: whole, masked} = useMemo(() => withoutMasked(original ?? {}), [original]);
+  const restart = () => batch(() => {
+    text.value = begun.value!;
+    isYaml.value = false;
+  });
+  useLayoutEffect(() => {
+    if (!original || begun.peek() !== undefined) return;
+    begun.value = JSON.stringify(whole, null, 2);
+    if (!draft) restart();
+  }, [original]);
+  const here = useRef(true);
+  useEffect(() => () => { here.current = false; }, []);
   const parsed = useMemo((): {value?: Document_; error?: string} => {
     try {
       const value = isYaml.value ? parseYaml(text.value) : parseDocument(text.value);
@@ -139,7 +142,7 @@ export function Submit(): JSX.Element {
     });
   }, [as, parsed]);
   useEffect(() => {
-    if (!from) draft = {text: text.value, yaml: isYaml.value};
+    if (begun.value !== undefined) keep('draft', user, text.value === begun.value ? undefined : {text: text.value, yaml: isYaml.value}, from);
     if (!parsed.value) {
       render.value = undefined;
       problems.value = [];
@@ -180,6 +183,7 @@ export function Submit(): JSX.Element {
     };
   }, [parsed, stale.value]);
   if (!maySubmit.value) return <Empty title="Your token may not submit jobs">A viewer reads; ask for a token of role user.</Empty>;
+  if (from && !original && !draft) return <div class="page"><h1 class="page-title">Again with changes</h1><Show asked={shown.value} what="the specification" again={again}>{() => null}</Show></div>;
   const spec = parsed.value ?? {};
   const set = (path: string[], value: unknown) => { text.value = JSON.stringify(withValue(spec, path, value), null, 2); };
   // A form that nobody has touched is not full of errors.
@@ -193,13 +197,12 @@ export function Submit(): JSX.Element {
     busy.value = true;
     lost.value = undefined;
     const body = JSON.stringify(parsed.value);
-    const {user} = identity.peek()!;
     try {
       const job = await send<Job>('POST', 'v1/jobs', body, {'Idempotency-Key': keyOf(user, body), 'If-Match': `"${current.render_hash}"`});
       settle(user, body, 201);
-      if (!from) draft = undefined;
+      keep('draft', user, undefined, from);
       say(`${job.name} was submitted`);
-      location.hash = jobHref(job.id);
+      if (here.current) location.hash = jobHref(job.id);
     } catch (failed) {
       const error = failed as ApiError;
       settle(user, body, error.status ?? 0);
@@ -227,10 +230,11 @@ export function Submit(): JSX.Element {
   const signed = who?.identity === 'lockstep-exec';
   return <div class="page">
     <header class="job-head"><div class="job-title"><h1>{from ? 'Again with changes' : 'Submit a job'}</h1></div>
+      {begun.value !== undefined && text.value !== begun.value && <button type="button" class="link-button" onClick={restart}>Start over</button>}
       <Segments label="Written as" value={asText ? as : ''} options={[['', 'Form'], ['text', 'JSON'], ['yaml', 'YAML']]} set={(as) => setQuery({as})} /></header>
     {who?.shared_account && <p class="weight-warn"><span class="chip chip-warn">shared account</span>Jobs of all users run as <Safe text={who.account ?? 'one user'} most={60} /> here: each can read the others' files and end their jobs.</p>}
     {signed && <p class="weight-warn"><span class="chip chip-warn">to be signed</span>Submissions are signed on this cluster, which a browser cannot do: check the specification here, copy it from JSON or YAML into a file, and <code>lockstep submit</code> it on a machine of the cluster.</p>}
-    {hidden.value.length > 0 && <p class="weight-warn"><span class="chip chip-warn">left out</span><Safe text={hidden.value.join(', ')} most={400} />: values of its environment or whom it tells, which only its owner is shown</p>}
+    {masked.length > 0 && <p class="weight-warn"><span class="chip chip-warn">left out</span><Safe text={masked.join(', ')} most={400} />: values of its environment or whom it tells, which only its owner is shown</p>}
     <div class="submit-grid">
       <form class="card" aria-label="Specification" onSubmit={(event) => { event.preventDefault(); void submit(); }} noValidate>
         {asText || parsed.error ? <div class="field"><label for="text">Specification, as <code>lockstep submit</code> reads it{!isYaml.value && '; comments are allowed'}</label>
@@ -251,6 +255,6 @@ export function Submit(): JSX.Element {
             : fresh ? <p class="quiet">Say what to run; lockstepd answers here as you type.</p>
             : refused.value ? <p class="bad"><Safe text={refused.value} most={500} /></p>
             : <div role="status"><ul class="plain">{problems.value.map((one) => <li key={one.pointer + one.message} class="bad"><code><Safe text={one.pointer} most={100} /></code> <Safe text={one.message} most={300} /></li>)}</ul></div>}</Card>
-        {original.value && parsed.value && <Card title="Different from the job it was"><Diff a={original.value} b={parsed.value} names={['then', 'now']} /></Card>}
+        {original && parsed.value && <Card title="Different from the job it was"><Diff a={original} b={parsed.value} names={['then', 'now']} /></Card>}
       </div></div></div>;
 }

@@ -1,5 +1,6 @@
 // Who is signed in. undefined: not asked yet; null: nobody.
 import {computed, effect, signal} from '@preact/signals';
+import {keepOnly} from '../lib/kept';
 import {kWhoAmI} from '../lib/paths';
 import type {Identity} from '../types';
 import {ApiError, forget, get, send, signedOut} from './api';
@@ -23,7 +24,9 @@ let retry: ReturnType<typeof setTimeout> | undefined;
 export async function whoAmI(): Promise<void> {
   clearTimeout(retry);
   try {
-    identity.value = await get<Identity>(kWhoAmI);
+    const who = await get<Identity>(kWhoAmI);
+    keepOnly(who.user);
+    identity.value = who;
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) identity.value = null;
     else retry = setTimeout(() => void whoAmI(), 2000);
@@ -34,6 +37,7 @@ export async function whoAmI(): Promise<void> {
 export async function signIn(secret: {token: string} | {code: string}): Promise<void> {
   const who = await send<Identity>('POST', 'v1/session', secret);
   forget();
+  keepOnly(who.user);
   identity.value = who;
   restartStream();
 }
@@ -43,6 +47,7 @@ export async function signOut(): Promise<void> {
     await send('DELETE', 'v1/session');
   } finally {
     forget();
+    keepOnly();
     identity.value = null;
     restartStream();
   }
@@ -58,6 +63,7 @@ signedElsewhere.subscribe((times) => {
   forget();
   const before = identity.peek()?.user;
   void whoAmI().then(() => {
+    if (identity.peek() === null) keepOnly();
     // What is on the page is another person's.
     if (before && identity.peek() && identity.peek()!.user !== before) location.reload();
   });
