@@ -98,6 +98,42 @@ test('changes of a job are there again after another page and a reload, and for 
   await tab.context().close();
 });
 
+test('numbers are typed letter by letter, and the text is as it was typed after a look at the form', async () => {
+  const written = '# how fast it learns\nname: typed\nframework: native\ntrain: {epochs: 1}\n';
+  await goTo('#/submit?as=yaml');
+  await page.locator('#text').fill(written);
+  const view = (name) => page.getByRole('button', {name, exact: true}).click();
+  await view('Form');
+  const rate = page.getByLabel('Learning rate', {exact: true});
+  await rate.waitFor();
+  await view('YAML');
+  await until(async () => (await page.locator('#text').inputValue()) === written, 'it is as it was typed');
+  await view('JSON');
+  await view('YAML');
+  await until(async () => (await page.locator('#text').inputValue()) === written, 'it is as it was typed, after JSON too');
+  await view('Form');
+  for (const [letters, shown] of [['1e-4', '0.0001'], ['0.00025', '0.00025'], ['-1.', '-1']]) {
+    await rate.fill('');
+    await rate.pressSequentially(letters);
+    assert.equal(await rate.inputValue(), letters);
+    await rate.blur();
+    assert.equal(await rate.inputValue(), shown);
+  }
+  // A group whose last value is taken away to type another one does not close.
+  const spares = page.getByLabel('Max restarts');
+  await page.getByText('Recovery', {exact: true}).click();
+  await spares.pressSequentially('3');
+  await spares.press('Backspace');
+  await spares.pressSequentially('4');
+  assert.equal(await spares.inputValue(), '4');
+  await rate.fill('1e-');
+  await page.locator('.field-bad', {has: rate}).getByText('must be').waitFor();
+  await shot('submit-number');
+  await rate.fill('1e-4');
+  await view('JSON');
+  await until(async () => JSON.parse(await page.locator('#text').inputValue()).train.learning_rate === 1e-4, 'it is a number');
+});
+
 test('no page broke a rule', () => {
   assert.deepEqual(browser.violations, []);
   assert.deepEqual(browser.errors, []);

@@ -2,6 +2,7 @@ import {describe, expect, it} from 'vitest';
 import {bytes, clock, count, duration, loose, number, parseRanks, rankRanges} from '../src/lib/format';
 import {charted, align, along, noNumbers, smooth, totals, trend, usual, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
+import {jsonOf, numberOf} from '../src/lib/spec';
 import {csv, grafanaLink, promQl, shellWord} from '../src/lib/export';
 
 describe('format', () => {
@@ -101,4 +102,19 @@ it('PromQL has the names that are exported, or there is none', () => {
 
 it('how long a run is to be and how many reports were bad are no curves', () => {
   expect(charted(['bad_reports', 'epoch', 'loss', 'total_steps', 'total_steps_per_epoch'])).toEqual(['epoch', 'loss', 'total_steps_per_epoch']);
+});
+
+describe('a field for a number', () => {
+  it('means what is typed at every letter of it', () => {
+    expect(['1', '1e', '1e-', '1e-4'].map(numberOf)).toEqual([1, '1e', '1e-', 1e-4]);
+    expect(['-', '-1', '-1.', '-1.5', '.', '.5', '0.0001', '+2'].map(numberOf)).toEqual(['-', -1, -1, -1.5, '.', 0.5, 1e-4, 2]);
+  });
+  it('means nothing when it is empty, and gives lockstepd what is no number or none that is exact', () => {
+    expect(['', ' ', ' 4 '].map(numberOf)).toEqual([undefined, undefined, 4]);
+    for (const text of ['four', '1,5', '0x10', 'NaN', 'Infinity', '1e999', '9007199254740993']) expect(numberOf(text)).toBe(text);
+  });
+});
+
+it('a field for a list gives lockstepd what is half written, too: it is not lost when the field is left', () => {
+  expect(['', ' ', '[1', '[1]'].map(jsonOf)).toEqual([undefined, undefined, '[1', [1]]);
 });

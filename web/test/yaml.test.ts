@@ -1,7 +1,7 @@
 import {readFileSync} from 'node:fs';
 import path from 'node:path';
 import {describe, expect, it} from 'vitest';
-import {formatYaml, parseYaml} from '../src/lib/yaml';
+import {asTyped, formatYaml, parseYaml} from '../src/lib/yaml';
 
 const texts = JSON.parse(readFileSync(path.join(__dirname, 'yaml_texts.json'), 'utf8')) as {
   same: {text: string; value: unknown}[]; refused: {text: string; line?: number; column?: number; words: string}[]};
@@ -85,5 +85,21 @@ describe('specifications in YAML', () => {
   it('is written as a person writes it', () => {
     expect(formatYaml({name: 'first', command: ['python3', 'train.py', '--lr', '0.1'], setup: 'module load cuda/12\nulimit -c 0\n', resources: {nodes: 2}, environment: {A: '1', B: 'no'}, labels: {}})).toBe(
       'name: first\ncommand:\n  - python3\n  - train.py\n  - --lr\n  - "0.1"\nsetup: |\n  module load cuda/12\n  ulimit -c 0\nresources:\n  nodes: 2\nenvironment:\n  A: "1"\n  B: "no"\nlabels: {}\n');
+  });
+});
+
+describe('a specification as it was typed', () => {
+  const typed = {text: '# mine\nname: a\nresources: {nodes: 1}\n', yaml: true};
+  const value = {name: 'a', resources: {nodes: 1}};
+  it('keeps its comments in its own language while it says the same', () => {
+    expect(asTyped(value, typed, true)).toBe(typed);
+    expect(asTyped(value, typed)).toBe(typed);
+    expect(asTyped(value, {text: '{"name": "a", // mine\n"resources": {"nodes": 1}}', yaml: false}, false).text).toContain('// mine');
+  });
+  it('is written anew in the other language, and once it says something else', () => {
+    expect(asTyped(value, typed, false)).toEqual({text: JSON.stringify(value, null, 2), yaml: false});
+    expect(asTyped({...value, name: 'b'}, typed, true)).toEqual({text: 'name: b\nresources:\n  nodes: 1\n', yaml: true});
+    expect(asTyped({...value, name: 'b'}, typed)).toEqual({text: JSON.stringify({...value, name: 'b'}, null, 2), yaml: false});
+    expect(asTyped(value, {text: '{ half', yaml: true}, true).text).toBe('name: a\nresources:\n  nodes: 1\n');
   });
 });

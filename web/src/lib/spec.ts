@@ -118,3 +118,19 @@ export function parseDocument(text: string): unknown {
   });
   return JSON.parse(bare);
 }
+
+/** What is meant in a field for a number: nothing, the number, or the text itself while it is none, which lockstepd then says. */
+export function numberOf(typed: string): number | string | undefined {
+  const text = typed.trim();
+  // Larger ones would be written with digits that are not exact.
+  return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) && Math.abs(Number(text)) <= Number.MAX_SAFE_INTEGER ? Number(text) : text || undefined;
+}
+
+/** As above, in a field for a list or an object. */
+export function jsonOf(typed: string): unknown {
+  try {
+    return typed.trim() ? JSON.parse(typed) : undefined;
+  } catch {
+    return typed;
+  }
+}

@@ -1,6 +1,7 @@
 // Specifications in YAML, as `lockstep submit` reads them. js-yaml says what is in the text
 // and where; what it means is said here, as job/cli/document_yaml.cpp has it.
 import {EVENT_ID, getScalarValue, parseEvents, SCALAR_STYLE, type Event, type ScalarEvent} from 'js-yaml';
+import {parseDocument} from './spec';
 
 // Of lockstepd's limits; of texts and paths together.
 const kDepth = 32;
@@ -178,3 +179,18 @@ function block(value: unknown, indent: string): string {
 }
 
 export const formatYaml = (value: unknown): string => `${block(value, '').replace(/^\s/, '')}\n`;
+
+/** A document as somebody wrote it, comments and all. */
+export interface Typed {text: string; yaml: boolean}
+export const readDocument = ({text, yaml}: Typed): unknown => (yaml ? parseYaml(text) : parseDocument(text));
+
+/** The value in one of the two languages, or in any: as it was typed where that says the same. */
+export function asTyped(value: unknown, typed: Typed, yaml?: boolean): Typed {
+  let same = false;
+  try {
+    same = (yaml === undefined || typed.yaml === yaml) && JSON.stringify(readDocument(typed)) === JSON.stringify(value);
+  } catch {
+    // what was typed cannot be read
+  }
+  return same ? typed : yaml ? {text: formatYaml(value), yaml} : {text: JSON.stringify(value, null, 2), yaml: false};
+}

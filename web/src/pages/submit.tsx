@@ -4,10 +4,10 @@ import {batch, useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect, useLayoutEffect, useMemo, useRef} from 'preact/hooks';
 import {dateTime, plural, seconds} from '../lib/format';
-import {joinCommand, parseDocument, resolve, splitCommand, valueAt, withoutMasked, withValue, type Schema} from '../lib/spec';
+import {joinCommand, jsonOf, numberOf, resolve, splitCommand, valueAt, withoutMasked, withValue, type Schema} from '../lib/spec';
 import {keep, kept, keyOf, settle} from '../lib/kept';
 import {clipped} from '../lib/text';
-import {formatYaml, parseYaml} from '../lib/yaml';
+import {asTyped, readDocument, type Typed} from '../lib/yaml';
 import type {Job, Render} from '../types';
 import {ApiError, ask, send} from '../state/api';
 import {useAsk} from '../state/data';
@@ -24,8 +24,8 @@ const kHidden = ['recorded_environment', 'resources', 'train'];
 const kStart: Document_ = {name: '', framework: 'pytorch', command: [], resources: {nodes: 1, ranks_per_node: 1}};
 /** No answer about what was asked: the same may have another one soon. */
 const isPassing = ({status = 0}: Partial<ApiError>) => status <= 0 || status >= 500 || status === 408 || status === 429;
-/** What was written, until it is submitted or the tab is closed. */
-type Draft = {text: string; yaml: boolean};
+/** What was written, until it is submitted or the tab is closed. `typed`: by hand, where the text was made of it. */
+interface Draft extends Typed {typed?: Typed}
 
 interface FieldProps {
   path: string[]; schema: Schema; all: Schemas; value: unknown; set: (path: string[], value: unknown) => void; errors: Map<string, string>; required?: boolean;
@@ -40,10 +40,13 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
   const id = `f-${path.join('-')}`;
   const error = errors.get(`/${path.join('/')}`);
   const kind = Array.isArray(schema.type) ? schema.type[0] : schema.type;
+  /** As it is typed, while it is. */
   const text = useSignal<string | undefined>(undefined);
+  const open = useSignal(false);
   if (kind === 'object' && schema.properties) {
     const used = value !== undefined;
-    return <details class="group" open={used || [...errors.keys()].some((key) => key.startsWith(`/${path.join('/')}`))}><summary>{title(name)}{used && <span class="chip">set</span>}</summary>
+    // What is open stays so when its last value is taken away, to type another one.
+    return <details class="group" onToggle={(event) => { open.value = event.currentTarget.open; }} open={open.value || used || [...errors.keys()].some((key) => key.startsWith(`/${path.join('/')}`))}><summary>{title(name)}{used && <span class="chip">set</span>}</summary>
       <p class="quiet"><Safe text={schema.description ?? ''} most={600} /></p>
       <div class="fields">{Object.entries(schema.properties).filter(([, one]) => !one.deprecated).map(([key, one]) => <Field key={key} path={[...path, key]} schema={one} all={all} value={valueAt(value, [key])} set={set} errors={errors} />)}</div></details>;
   }
@@ -51,14 +54,15 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
   const hint = schema.default !== undefined && schema.default !== '' ? String(schema.default) : '';
   let control: JSX.Element;
   const area = (shown: string, parse: (typed: string) => unknown, rows: number, placeholder = '') => <textarea {...common} rows={Math.max(rows, Math.min(10, shown.split('\n').reduce((n, line) => n + Math.ceil(line.length / 32), 0)))} spellcheck={false} placeholder={placeholder} value={text.value ?? shown}
-    onInput={(event) => { text.value = event.currentTarget.value; try { set(path, parse(event.currentTarget.value)); } catch { /* half written */ } }} onBlur={() => { text.value = undefined; }} />;
+    onInput={(event) => { text.value = event.currentTarget.value; set(path, parse(event.currentTarget.value)); }} onBlur={() => { text.value = undefined; }} />;
   if (schema.enum) {
     control = <select {...common} value={String(value ?? '')} onChange={(event) => set(path, event.currentTarget.value || undefined)}>{(!required || value === undefined) && <option value="">{hint ? `${hint} (default)` : ''}</option>}{schema.enum.map((one) => <option key={one} value={one}>{one}</option>)}</select>;
   } else if (kind === 'boolean') {
     control = <select {...common} value={value === undefined ? '' : String(value)} onChange={(event) => set(path, event.currentTarget.value === '' ? undefined : event.currentTarget.value === 'true')}><option value="">{schema.default === true ? 'yes (default)' : 'no (default)'}</option><option value="true">yes</option><option value="false">no</option></select>;
   } else if (kind === 'integer' || kind === 'number') {
-    control = <input {...common} type="number" step={kind === 'integer' ? 1 : 'any'} min={schema.minimum} max={schema.maximum} placeholder={hint} value={value === undefined ? '' : String(value)}
-      onInput={(event) => set(path, event.currentTarget.value === '' ? undefined : Number(event.currentTarget.value))} />;
+    // Of a field of type number the page is not told what is half written, as "1e-" is; and a phone's digits alone write no 1e-4.
+    control = <input {...common} type="text" inputMode={kind === 'integer' && (schema.minimum ?? -1) >= 0 ? 'numeric' : undefined} autocomplete="off" placeholder={hint} value={text.value ?? (value === undefined ? '' : String(value))}
+      onInput={(event) => { text.value = event.currentTarget.value; set(path, numberOf(event.currentTarget.value)); }} onBlur={() => { text.value = undefined; }} />;
   } else if (name === 'command') {
     control = area(Array.isArray(value) ? joinCommand(value.map(String)) : '', (typed) => (typed.trim() ? splitCommand(typed) : undefined), 2, 'python3 train.py --lr 0.1');
   } else if (kind === 'array' && resolve(schema.items ?? {}, all).type === 'string') {
@@ -70,7 +74,7 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
     control = name === 'setup' ? area(String(value ?? ''), (typed) => typed || undefined, 3, 'module load cuda/12')
       : <input {...common} type="text" spellcheck={false} autocomplete="off" placeholder={hint || String(schema.examples?.[0] ?? '')} value={String(value ?? '')} onInput={(event) => set(path, event.currentTarget.value || undefined)} />;
   } else {
-    control = area(value === undefined ? '' : JSON.stringify(value), (typed) => (typed.trim() ? JSON.parse(typed) : undefined), 2, 'JSON');
+    control = area(value === undefined ? '' : typeof value === 'string' ? value : JSON.stringify(value), jsonOf, 2, 'JSON');
   }
   return <div class={`field ${error ? 'field-bad' : ''}`}><label for={id}>{title(name)}{required && <span class="quiet"> required</span>}</label>{control}
     {error && <p class="bad" id={`${id}-error`}><Safe text={error} most={300} /></p>}<p class="quiet hint" id={`${id}-hint`}>{clipped(schema.description ?? '', 1000)}</p></div>;
@@ -97,6 +101,12 @@ export function Submit(): JSX.Element {
   const text = useSignal(draft?.text ?? begun.value ?? '');
   /** What the text is written in. */
   const isYaml = useSignal(draft?.yaml ?? false);
+  const typed = useRef<Typed>(draft?.typed ?? {text: text.peek(), yaml: isYaml.peek()});
+  const write = (next: Typed, byHand = true) => batch(() => {
+    if (byHand) typed.current = next;
+    text.value = next.text;
+    isYaml.value = next.yaml;
+  });
   const render = useSignal<Render | undefined>(undefined);
   const estimate = useSignal<Render['start_estimate']>(undefined);
   const problems = useSignal<{pointer: string; message: string}[]>([]);
@@ -113,10 +123,7 @@ export function Submit(): JSX.Element {
   const {state: shown, again} = useAsk<Document_>(from ? `v1/jobs/${from}/spec` : undefined);
   const original = shown.value.value;
   const {spec: whole, masked} = useMemo(() => withoutMasked(original ?? {}), [original]);
-  const restart = () => batch(() => {
-    text.value = begun.value!;
-    isYaml.value = false;
-  });
+  const restart = () => write({text: begun.value!, yaml: false});
   useLayoutEffect(() => {
     if (!original || begun.peek() !== undefined) return;
     begun.value = JSON.stringify(whole, null, 2);
@@ -126,23 +133,19 @@ export function Submit(): JSX.Element {
   useEffect(() => () => { here.current = false; }, []);
   const parsed = useMemo((): {value?: Document_; error?: string} => {
     try {
-      const value = isYaml.value ? parseYaml(text.value) : parseDocument(text.value);
+      const value = readDocument({text: text.value, yaml: isYaml.value});
       return value && typeof value === 'object' && !Array.isArray(value) ? {value: value as Document_} : {error: 'A specification is an object: { … }'};
     } catch (error) {
       return {error: (error as Error).message};
     }
   }, [text.value, isYaml.value]);
-  // The text is written anew in the other language; what cannot be read stays as it is until it can.
+  // The text is written anew in the other language, not for a look at the form; what cannot be read stays as it is until it can.
   useEffect(() => {
     const want = as === 'yaml';
-    if (want === isYaml.value || !parsed.value) return;
-    batch(() => {
-      text.value = want ? formatYaml(parsed.value) : JSON.stringify(parsed.value, null, 2);
-      isYaml.value = want;
-    });
+    if (asText && want !== isYaml.value && parsed.value) write(asTyped(parsed.value, typed.current, want), false);
   }, [as, parsed]);
   useEffect(() => {
-    if (begun.value !== undefined) keep('draft', user, text.value === begun.value ? undefined : {text: text.value, yaml: isYaml.value}, from);
+    if (begun.value !== undefined || draft) keep('draft', user, text.value === begun.value ? undefined : {text: text.value, yaml: isYaml.value, typed: typed.current} satisfies Draft, from);
     if (!parsed.value) {
       render.value = undefined;
       problems.value = [];
@@ -185,7 +188,7 @@ export function Submit(): JSX.Element {
   if (!maySubmit.value) return <Empty title="Your token may not submit jobs">A viewer reads; ask for a token of role user.</Empty>;
   if (from && !original && !draft) return <div class="page"><h1 class="page-title">Again with changes</h1><Show asked={shown.value} what="the specification" again={again}>{() => null}</Show></div>;
   const spec = parsed.value ?? {};
-  const set = (path: string[], value: unknown) => { text.value = JSON.stringify(withValue(spec, path, value), null, 2); };
+  const set = (path: string[], value: unknown) => write(asTyped(withValue(spec, path, value), typed.current), false);
   // A form that nobody has touched is not full of errors.
   const fresh = !tried.value && !from && JSON.stringify(spec) === JSON.stringify(kStart);
   const errors = new Map(fresh ? [] : problems.value.map((one) => [one.pointer, one.message]));
@@ -238,7 +241,7 @@ export function Submit(): JSX.Element {
     <div class="submit-grid">
       <form class="card" aria-label="Specification" onSubmit={(event) => { event.preventDefault(); void submit(); }} noValidate>
         {asText || parsed.error ? <div class="field"><label for="text">Specification, as <code>lockstep submit</code> reads it{!isYaml.value && '; comments are allowed'}</label>
-          <textarea id="text" class="editor" spellcheck={false} rows={30} value={text.value} aria-invalid={parsed.error ? true : undefined} onInput={(event) => { text.value = event.currentTarget.value; }} />{parsed.error && <p class="bad" role="alert"><Safe text={parsed.error} /></p>}</div>
+          <textarea id="text" class="editor" spellcheck={false} rows={30} value={text.value} aria-invalid={parsed.error ? true : undefined} onInput={(event) => write({text: event.currentTarget.value, yaml: isYaml.value})} />{parsed.error && <p class="bad" role="alert"><Safe text={parsed.error} /></p>}</div>
           : <Show asked={api.value} what="the form">{() => <>
             <div class="fields">{kFirst.filter((name) => name !== 'command' || !native).map((name) => field(name))}{['nodes', 'ranks_per_node', 'gpus_per_node', 'time_limit'].map((name) => field('resources', name))}</div>
             {native && field('train')}
