@@ -134,6 +134,36 @@ test('numbers are typed letter by letter, and the text is as it was typed after 
   await until(async () => JSON.parse(await page.locator('#text').inputValue()).train.learning_rate === 1e-4, 'it is a number');
 });
 
+test('a sweep is submitted by the form, with the number of its jobs before, and seen and cancelled after', async () => {
+  await goTo('#/jobs');
+  await goTo('#/submit');
+  await page.getByRole('button', {name: 'Start over'}).click();
+  await page.getByLabel('Name required').fill('swept');
+  await page.getByLabel('Command', {exact: true}).fill('sleep {seconds}');
+  await page.getByText('Sweep', {exact: true}).click();
+  const parameters = page.getByLabel('Parameters', {exact: true});
+  await parameters.fill('seconds=');
+  await page.locator('.field-bad', {has: parameters}).waitFor();
+  await parameters.fill('seconds=1000..1002\nlabels.try=a,b');
+  await page.getByLabel('Max parallel').fill('1');
+  await has(page, '6 jobs', {exact: true});
+  await has(page, 'seconds=1000 labels.try=a');
+  await shot('submit-sweep');
+  await browser.axe(page, 'a sweep');
+  await page.getByRole('button', {name: 'Submit 6 jobs'}).click();
+  await page.getByRole('button', {name: 'one sweep ✕'}).waitFor();
+  for (const [i, text] of ['seconds=1000 labels.try=a', 'seconds=1002 labels.try=b'].entries()) await page.getByRole('row', {name: new RegExp(`swept ${i ? 6 : 1}/6`)}).getByText(text).waitFor();
+  assert.equal((await called('swept')).length, 6);
+  await shot('sweep');
+  await browser.axe(page, 'the jobs of a sweep');
+  await page.getByRole('link', {name: 'swept'}).first().click();
+  await page.getByRole('link', {name: /of 6 of a sweep$/}).click();
+  await page.getByRole('button', {name: 'Cancel the sweep'}).click();
+  await page.getByRole('dialog').getByRole('button', {name: 'Cancel the sweep'}).click();
+  await until(async () => (await called('swept')).every((job) => job.state === 'cancelled'), 'all are cancelled');
+  await until(async () => (await page.getByRole('button', {name: 'Cancel the sweep'}).count()) === 0, 'there is nothing left to cancel');
+});
+
 test('no page broke a rule', () => {
   assert.deepEqual(browser.violations, []);
   assert.deepEqual(browser.errors, []);

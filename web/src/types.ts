@@ -133,7 +133,7 @@ export interface Identity {
 
 export interface Render {
   scheduler?: string; nodes?: number; ranks?: number; command: string[]; environment: Record<string, string>;
-  script?: string; warnings: string[]; render_hash: string; start_estimate?: {start?: string; nodes?: string; partition?: string; message?: string};
+  script?: string; warnings: string[]; render_hash?: string; sweep?: {size: number; parameters: Record<string, unknown>}; start_estimate?: {start?: string; nodes?: string; partition?: string; message?: string};
 }
 
 export interface Problem {

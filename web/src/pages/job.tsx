@@ -3,6 +3,8 @@ import type {JSX} from 'preact';
 import {grafanaLink} from '../lib/export';
 import {clock, dateTime, seconds} from '../lib/format';
 import {sizeText, stateOf} from '../lib/story';
+import {pointText} from '../lib/sweep';
+import {clipped} from '../lib/text';
 import type {Job} from '../types';
 import {send} from '../state/api';
 import {now} from '../state/clock';
@@ -65,6 +67,7 @@ export function JobFrame({pages}: {pages: Record<string, (props: JobPageProps) =
       <Actions job={job} again={again} />
       <p class="job-facts quiet"><span class="id">{job.id} <CopyButton text={job.id} label="Copy the id" /></span><span><bdi>{job.user}</bdi></span><span>{job.framework}</span><span>{sizeText(job)}</span>
         <span title={dateTime(start)}>{start === undefined ? `submitted ${dateTime(seconds(job.submitted_at))}` : end !== undefined ? `ran ${clock(end - start)}, ended ${dateTime(end)}` : `running for ${clock(now.value - start)}`}</span>
+        {job.sweep && <a class="chip" href={`#/jobs?sweep=${job.sweep.id}`} title={clipped(pointText(job.sweep.parameters), 400)}>{job.sweep.index + 1} of {job.sweep.size} of a sweep</a>}
         {Object.entries(job.labels).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={40} /></a>)}</p>
     </header>
     <nav class="tabs" aria-label="Pages of the job">{kTabs.map(([key, title]) => <a key={key} href={jobHref(id, key)} aria-current={page === key ? 'page' : undefined}>{title}</a>)}</nav>

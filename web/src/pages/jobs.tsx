@@ -5,14 +5,15 @@ import {useEffect, useMemo} from 'preact/hooks';
 import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
 import {eventsPath, listPath} from '../lib/paths';
 import {anomalyName, causeLine, inTrouble, plainly, ranksOf, stateOf} from '../lib/story';
+import {pointText} from '../lib/sweep';
 import type {Job, JobEvent, Page, Series} from '../types';
-import {get, inTurn} from '../state/api';
+import {get, inTurn, send} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, throttled, useWork} from '../state/data';
 import {listen} from '../state/live';
 import {jobHref, query, setQuery} from '../state/router';
-import {identity, maySubmit} from '../state/session';
-import {Empty, Safe, Segments, Show, State, ofSweep, useNear} from '../ui/basics';
+import {identity, mayAct, maySubmit} from '../state/session';
+import {ActionButton, Empty, Safe, Segments, Show, State, ofSweep, useNear} from '../ui/basics';
 import {Sparkline} from '../ui/sparkline';
 
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
@@ -122,7 +123,7 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
   }}>
     <td class="pick"><input type="checkbox" aria-label={`Compare ${job.name}`} checked={picked} onChange={(event) => pick(event.currentTarget.checked)} /></td>
     <td><State state={stateOf(job)} /></td>
-    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi class="name" title={job.name}>{job.name}</bdi></a>{ofSweep(job)}
+    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi class="name" title={job.name}>{job.name}</bdi></a>{ofSweep(job)}{job.sweep && query.value['sweep'] && <div class="labels quiet"><Safe text={pointText(job.sweep.parameters)} most={200} /></div>}
       <div class="labels">{Object.entries(job.labels).slice(0, 3).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={28} /></a>)}</div></td>
     <td class="only-wide"><bdi>{job.user}</bdi></td>
     <td class="right only-wide" title={`${job.resources.nodes} nodes × ${job.resources.ranks_per_node} ranks`}>{ranks ? count(ranks) : ''}</td>
@@ -149,6 +150,7 @@ export function Jobs(): JSX.Element {
       {identity.value?.role !== 'user' && <label class="check"><input type="checkbox" checked={q['user'] === identity.value?.user} onChange={(event) => setQuery({user: event.currentTarget.checked ? identity.value?.user : undefined})} /> only mine</label>}
       {q['label'] && <button type="button" class="toggle pressed" onClick={() => setQuery({label: undefined})}>label <Safe text={q['label']} most={40} /> ✕</button>}
       {q['sweep'] && <button type="button" class="toggle pressed" onClick={() => setQuery({sweep: undefined})}>one sweep ✕</button>}
+      {q['sweep'] && asked.value.value?.items.some((job) => !isOver(job) && mayAct(job.user)) && <ActionButton label="Cancel the sweep" tone="bad" question="End every job of this sweep?" detail="Those that run are asked to stop and then ended; those that wait do not start. This cannot be undone." act={async () => `${plural((await send<{cancelled: number}>('POST', `v1/sweeps/${q['sweep']}/cancel`)).cancelled, 'job is', 'jobs are')} being ended`} />}
       {picked.value.length > 1 && <a class="button" href={`#/compare?jobs=${picked.value.join(',')}`}>Compare {picked.value.length}</a>}
     </div>
     <Show asked={asked.value} what="jobs">{(page) => <>

@@ -6,12 +6,13 @@ import {useEffect, useLayoutEffect, useMemo, useRef} from 'preact/hooks';
 import {dateTime, plural, seconds} from '../lib/format';
 import {joinCommand, jsonOf, numberOf, resolve, splitCommand, valueAt, withoutMasked, withValue, type Schema} from '../lib/spec';
 import {keep, kept, keyOf, settle} from '../lib/kept';
+import {parameterLines, parametersOf, pointText} from '../lib/sweep';
 import {clipped} from '../lib/text';
 import {asTyped, readDocument, type Typed} from '../lib/yaml';
 import type {Job, Render} from '../types';
 import {ApiError, ask, send} from '../state/api';
 import {useAsk} from '../state/data';
-import {jobHref, query, setQuery} from '../state/router';
+import {formatPlace, jobHref, query, setQuery} from '../state/router';
 import {identity, maySubmit} from '../state/session';
 import {Card, Code, Empty, Safe, Segments, Show, say} from '../ui/basics';
 import {Diff} from './config';
@@ -20,7 +21,7 @@ type Document_ = Record<string, unknown>;
 type Schemas = Record<string, Schema>;
 
 const kFirst = ['name', 'framework', 'command', 'working_directory'];
-const kHidden = ['recorded_environment', 'resources', 'train'];
+const kHidden = ['recorded_environment', 'resources', 'train', 'sweep'];
 const kStart: Document_ = {name: '', framework: 'pytorch', command: [], resources: {nodes: 1, ranks_per_node: 1}};
 /** No answer about what was asked: the same may have another one soon. */
 const isPassing = ({status = 0}: Partial<ApiError>) => status <= 0 || status >= 500 || status === 408 || status === 429;
@@ -38,7 +39,9 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
   const schema = resolve(raw, all);
   const name = path[path.length - 1]!;
   const id = `f-${path.join('-')}`;
-  const error = errors.get(`/${path.join('/')}`);
+  const pointer = `/${path.join('/')}`;
+  // Of a value that is in one field, though it has parts, the first error.
+  const error = errors.get(pointer) ?? [...errors].find(([key]) => key.startsWith(`${pointer}/`))?.[1];
   const kind = Array.isArray(schema.type) ? schema.type[0] : schema.type;
   /** As it is typed, while it is. */
   const text = useSignal<string | undefined>(undefined);
@@ -46,7 +49,7 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
   if (kind === 'object' && schema.properties) {
     const used = value !== undefined;
     // What is open stays so when its last value is taken away, to type another one.
-    return <details class="group" onToggle={(event) => { open.value = event.currentTarget.open; }} open={open.value || used || [...errors.keys()].some((key) => key.startsWith(`/${path.join('/')}`))}><summary>{title(name)}{used && <span class="chip">set</span>}</summary>
+    return <details class="group" onToggle={(event) => { open.value = event.currentTarget.open; }} open={open.value || used || !!error}><summary>{title(name)}{used && <span class="chip">set</span>}</summary>
       <p class="quiet"><Safe text={schema.description ?? ''} most={600} /></p>
       <div class="fields">{Object.entries(schema.properties).filter(([, one]) => !one.deprecated).map(([key, one]) => <Field key={key} path={[...path, key]} schema={one} all={all} value={valueAt(value, [key])} set={set} errors={errors} />)}</div></details>;
   }
@@ -67,6 +70,8 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
     control = area(Array.isArray(value) ? joinCommand(value.map(String)) : '', (typed) => (typed.trim() ? splitCommand(typed) : undefined), 2, 'python3 train.py --lr 0.1');
   } else if (kind === 'array' && resolve(schema.items ?? {}, all).type === 'string') {
     control = area(Array.isArray(value) ? value.join('\n') : '', (typed) => (typed.trim() ? typed.split('\n').map((line) => line.trim()).filter(Boolean) : undefined), 2, 'one per line');
+  } else if (pointer === '/sweep/parameters') {
+    control = area(value && typeof value === 'object' ? parameterLines(value as Record<string, unknown[]>) : '', parametersOf, 3, 'lr=0.1,0.01\nseed=1..3');
   } else if (kind === 'object' && typeof schema.additionalProperties === 'object' && schema.additionalProperties.type === 'string') {
     control = area(Object.entries((value as Record<string, string>) ?? {}).map(([key, one]) => `${key}=${one}`).join('\n'),
       (typed) => (typed.trim() ? Object.fromEntries(typed.split('\n').filter((line) => line.trim()).map((line) => [line.split('=', 1)[0]!.trim(), line.includes('=') ? line.slice(line.indexOf('=') + 1) : ''])) : undefined), 2, 'NAME=value, one per line');
@@ -77,12 +82,14 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
     control = area(value === undefined ? '' : typeof value === 'string' ? value : JSON.stringify(value), jsonOf, 2, 'JSON');
   }
   return <div class={`field ${error ? 'field-bad' : ''}`}><label for={id}>{title(name)}{required && <span class="quiet"> required</span>}</label>{control}
-    {error && <p class="bad" id={`${id}-error`}><Safe text={error} most={300} /></p>}<p class="quiet hint" id={`${id}-hint`}>{clipped(schema.description ?? '', 1000)}</p></div>;
+    {error && <p class="bad" id={`${id}-error`}><Safe text={error} most={300} /></p>}<p class="quiet hint" id={`${id}-hint`}>{clipped(`${pointer === '/sweep/parameters' ? 'A line each: NAME=VALUE,VALUE; 1..4 is 1,2,3,4. ' : ''}${schema.description ?? ''}`, 1000)}</p></div>;
 }
 
 function Preview({render, warnings, estimate}: {render: Render; warnings: string[]; estimate: Render['start_estimate']}): JSX.Element {
   const {start, nodes, message} = estimate ?? {};
+  const {sweep} = render;
   return <>
+    {sweep && <p><b>{plural(sweep.size, 'job')}</b>, one for each combination of the values. This is the first: <Safe text={pointText(sweep.parameters)} most={400} /></p>}
     <p><b>{render.ranks !== undefined && plural(render.ranks, 'rank')}</b>{render.nodes !== undefined && ` on ${plural(render.nodes, 'node')}`}{start && <> · would start about <b>{dateTime(seconds(start))}</b>{nodes && <> on <Safe text={nodes} most={60} /></>}</>}</p>
     {message && <p class="weight-warn"><span class="chip chip-warn">Slurm says</span><Safe text={message} most={400} /></p>}
     {warnings.map((text) => <p key={text} class="weight-warn"><span class="chip chip-warn">warning</span><Safe text={text} most={400} /></p>)}
@@ -201,11 +208,11 @@ export function Submit(): JSX.Element {
     lost.value = undefined;
     const body = JSON.stringify(parsed.value);
     try {
-      const job = await send<Job>('POST', 'v1/jobs', body, {'Idempotency-Key': keyOf(user, body), 'If-Match': `"${current.render_hash}"`});
+      const job = await send<Job>('POST', 'v1/jobs', body, {'Idempotency-Key': keyOf(user, body), ...current.render_hash && {'If-Match': `"${current.render_hash}"`}});
       settle(user, body, 201);
       keep('draft', user, undefined, from);
-      say(`${job.name} was submitted`);
-      if (here.current) location.hash = jobHref(job.id);
+      say(job.sweep ? `${plural(job.sweep.size, 'job was', 'jobs were')} submitted` : `${job.name} was submitted`);
+      if (here.current) location.hash = job.sweep ? formatPlace(['jobs'], {sweep: job.sweep.id}) : jobHref(job.id);
     } catch (failed) {
       const error = failed as ApiError;
       settle(user, body, error.status ?? 0);
@@ -247,10 +254,11 @@ export function Submit(): JSX.Element {
             {native && field('train')}
             <details class="group"><summary>More of resources</summary><div class="fields">{['cpus_per_rank', 'memory_mb_per_node', 'gpu_type', 'spares', 'min_nodes', 'binding'].map((name) => field('resources', name))}</div></details>
             <div class="fields fields-more">{['setup', 'environment'].map((name) => field(name))}</div>
+            {field('sweep')}
             {Object.keys(top).filter((name) => !kFirst.includes(name) && !kHidden.includes(name) && grouped(name)).map((name) => field(name))}
             <details class="group"><summary>Launch, order, labels</summary><div class="fields">{Object.keys(top).filter((name) => ![...kFirst, ...kHidden, 'setup', 'environment'].includes(name) && !grouped(name)).map((name) => field(name))}</div></details></>}</Show>}
         <div class="row end submit-row">{lost.value === parsed && <span role="status">Whether lockstepd has taken it is not known. Submit it again: it is not started twice.</span>}{errors.size > 0 && <span class="bad" role="status">{plural(errors.size, 'error')} to fix</span>}
-          <button type="submit" class="button solid" disabled={busy.value || !current || signed}>{busy.value ? 'Submitting…' : 'Submit'}</button></div>
+          <button type="submit" class="button solid" disabled={busy.value || !current || signed}>{busy.value ? 'Submitting…' : current?.sweep ? `Submit ${plural(current.sweep.size, 'job')}` : 'Submit'}</button></div>
       </form>
       <div>
         <Card title="What would run" aside={<span class="quiet" role="status">{checking.value ? 'asking lockstepd…' : ''}</span>}>

@@ -3,6 +3,7 @@ import {signal, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import {copy} from '../lib/export';
+import {pointText} from '../lib/sweep';
 import {clipped} from '../lib/text';
 import type {Job} from '../types';
 import type {ApiError} from '../state/api';
@@ -25,7 +26,7 @@ export function State({state}: {state: string}): JSX.Element {
 
 /** Which of a sweep it is: they share a name. */
 export function ofSweep({sweep}: Pick<Job, 'sweep'>): JSX.Element | undefined {
-  return sweep && <span class="quiet"> {sweep.index + 1}/{sweep.size}</span>;
+  return sweep && <span class="quiet" title={clipped(pointText(sweep.parameters), 400)}> {sweep.index + 1}/{sweep.size}</span>;
 }
 
 /** Text of strangers: hidden characters are written out, direction does not leak, length is bounded. */
