@@ -1,4 +1,5 @@
-// What is typed on the page, and what becomes of it when an answer is lost, the page is left or another person signs in.
+// What is typed, ticked and scrolled on the page, and what becomes of it when an answer is lost or late, the page is left or another
+// person signs in.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import {Browser, Daemon, has, signIn, until} from './support.mjs';
@@ -162,6 +163,57 @@ test('a sweep is submitted by the form, with the number of its jobs before, and 
   await page.getByRole('dialog').getByRole('button', {name: 'Cancel the sweep'}).click();
   await until(async () => (await called('swept')).every((job) => job.state === 'cancelled'), 'all are cancelled');
   await until(async () => (await page.getByRole('button', {name: 'Cancel the sweep'}).count()) === 0, 'there is nothing left to cancel');
+});
+
+test('the list is as it was on the way back from a job, and as long behind a copied address', async () => {
+  const first = await daemon.api('POST', 'v1/jobs', {name: 'many', framework: 'command', command: ['sleep', '1000'], sweep: {parameters: {'labels.try': Array.from({length: 60}, (_, i) => `${i}`)}, max_parallel: 1}});
+  await goTo('#/jobs?name=many');
+  const rows = page.locator('tbody tr');
+  await until(async () => (await rows.count()) === 50, 'the newest jobs');
+  await page.getByRole('button', {name: 'Earlier jobs'}).click();
+  await until(async () => (await rows.count()) === 60, 'all of them');
+  assert.match(page.url(), /pages=2/);
+  for (const n of [52, 54]) await rows.nth(n).getByRole('checkbox').check();
+  await page.getByRole('link', {name: 'Compare 2'}).waitFor();
+  await page.evaluate(() => scrollTo(0, document.documentElement.scrollHeight * 0.6));
+  const y = await page.evaluate(() => scrollY);
+  assert.ok(y > 500, `${y}`);
+  await rows.nth(40).locator('a.row-link').evaluate((link) => link.click());
+  await page.getByRole('heading', {name: 'many'}).waitFor();
+  const same = async () => (await rows.count()) === 60 && Math.abs(await page.evaluate(() => scrollY) - y) < 30;  // less than a row
+  const where = async () => `${await rows.count()} rows, ${await page.evaluate(() => scrollY)} of ${y}`;
+  await page.goBack();
+  await until(same, where);
+  await page.getByRole('link', {name: 'Compare 2'}).waitFor();
+  assert.equal(await rows.nth(52).getByRole('checkbox').isChecked(), true);
+  await page.reload();
+  await until(same, where);
+  await page.getByRole('link', {name: 'Compare 2'}).waitFor();
+  const copied = await browser.beside(page);
+  await copied.goto(page.url());
+  await until(async () => (await copied.locator('tbody tr').count()) === 60, 'as many rows in another tab');
+  assert.equal(await copied.getByRole('link', {name: 'Compare 2'}).count(), 0);
+  await copied.close();
+  await daemon.api('POST', `v1/sweeps/${first.id}/cancel`);
+});
+
+test('Enter in "Go to" before lockstepd has answered goes there once it has', async () => {
+  await daemon.api('POST', 'v1/jobs', {name: 'go-here', framework: 'command', command: ['true']});
+  await goTo('#/queue');
+  let answer;
+  const wait = new Promise((resolve) => { answer = resolve; });
+  const isList = (url) => isJobs(url) && url.searchParams.get('limit') === '200' && url.searchParams.get('fields') === 'id,name,user,state';
+  await page.route(isList, async (route) => {
+    await wait;
+    await route.fallback();
+  });
+  await page.keyboard.press('Control+k');
+  await page.getByRole('dialog').getByRole('combobox').fill('go-here');
+  await page.keyboard.press('Enter');
+  await has(page, 'Goes there once lockstepd has answered');
+  answer();
+  await page.getByRole('heading', {name: 'go-here'}).waitFor();
+  await page.unroute(isList);
 });
 
 test('no page broke a rule', () => {

@@ -17,7 +17,8 @@ type Gpu = NonNullable<RankPage['items'][number]['gpus']>[number];
 
 const kEvery = 2;  // seconds
 const kKept = 150;  // looks: five minutes
-const kShown = 256;
+const kShown = 256;  // GPUs of a node
+const kReports = 100;
 const kWhat = {
   use: {title: 'Utilization', of: (g: Gpu) => g.utilization_ratio, text: (v: number) => percent(v)},
   memory: {title: 'Memory', of: (g: Gpu) => (g.memory_used_bytes !== undefined && g.memory_total_bytes ? g.memory_used_bytes / g.memory_total_bytes : undefined), text: (v: number) => percent(v)},
@@ -46,7 +47,7 @@ export function Gpus({job, events}: JobPageProps): JSX.Element {
   const seen = useRef<RankPage | undefined>(undefined);
   const what: What = (query.value['show'] ?? '') in kWhat ? query.value['show'] as What : 'use';
   const xids = (events.value.value ?? []).filter((event) => event.kind === 'gpu_xid').reverse();
-  const trouble = xids.length > 0 && <Card title="What drivers reported"><ol class="events">{xids.slice(0, 100).map((event) => <li key={event.seq} class="event weight-bad"><span class="event-time num quiet">{timeOfDay(seconds(event.time))}</span><span class="event-text"><Safe text={describe(event).text} most={300} /></span></li>)}</ol></Card>;
+  const trouble = xids.length > 0 && <Card title="What drivers reported"><ol class="events">{xids.slice(0, kReports).map((event) => <li key={event.seq} class="event weight-bad"><span class="event-time num quiet">{timeOfDay(seconds(event.time))}</span><span class="event-text"><Safe text={describe(event).text} most={300} /></span></li>)}</ol>{xids.length > kReports && <p class="quiet">{count(xids.length - kReports)} more, earlier ones: <a href={jobHref(job.id, 'events')}>all events</a></p>}</Card>;
   const history = <GpuHistory job={job} events={events.value.value} />;
   return <>{trouble}<Show asked={state.value} what="GPUs" again={again}>{(page) => {
     const all = page.items.flatMap((rank) => (rank.gpus ?? []).map((gpu) => ({key: `${rank.node} ${gpu.gpu}`, node: rank.node ?? '', rank: rank.rank, gpu})));
@@ -64,12 +65,12 @@ export function Gpus({job, events}: JobPageProps): JSX.Element {
     const nodes = [...new Set(all.map((one) => one.node))];
     return <Card title={title} aside={<><span class="quiet">{middle !== undefined && `${(page.total ?? 0) > page.items.length ? `of the first ${count(page.items.length)} of ${count(page.total)} ranks: ` : ''}median ${text(middle)}, from ${text(values[0]!)} to ${text(values[values.length - 1]!)}`}</span>
       <Segments label="Show" value={what} options={Object.entries(kWhat).map(([key, one]): [What, string] => [key as What, one.title])} set={(show) => setQuery({show: show === 'use' ? undefined : show})} /></>}>
-      {nodes.map((node) => <section key={node} class="gpu-node" aria-label={node}><h3><bdi class="name" title={node}>{node}</bdi></h3><ul class="gpu-grid">{all.filter((one) => one.node === node).slice(0, kShown).map(({key, rank, gpu}) => {
+      {nodes.map((node) => [node, all.filter((one) => one.node === node)] as const).map(([node, own]) => <section key={node} class="gpu-node" aria-label={node}><h3><bdi class="name" title={node}>{node}</bdi></h3><ul class="gpu-grid">{own.slice(0, kShown).map(({key, rank, gpu}) => {
         const value = of(gpu);
         const past = (recent.current.get(key) ?? []).map((one) => of(one) ?? null);
         return <li key={key} class="gpu"><a href={jobHref(job.id, `ranks/${rank}`)}>GPU {gpu.gpu}<span class="quiet"> rank {rank}</span></a><b class="num">{value === undefined ? kNone : text(value)}</b>
           <Sparkline values={past} label={`${title} of the last ${duration(past.length * kEvery)}`} width={150} height={26} most={top} />
           <span class="quiet">{gpu.memory_used_bytes !== undefined && bytes(gpu.memory_used_bytes)}{gpu.power_watts !== undefined && ` · ${Math.round(gpu.power_watts)} W`}{gpu.temperature_celsius !== undefined && ` · ${Math.round(gpu.temperature_celsius)} °C`}</span></li>;
-      })}</ul></section>)}</Card>;
+      })}</ul>{own.length > kShown && <p class="quiet">{count(own.length - kShown)} more</p>}</section>)}</Card>;
   }}</Show>{history}</>;
 }

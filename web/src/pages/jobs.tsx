@@ -1,9 +1,9 @@
 // The first page: what runs, how it goes, what broke and who did it, one line a job.
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
-import {useEffect, useMemo} from 'preact/hooks';
+import {useEffect, useLayoutEffect, useMemo} from 'preact/hooks';
 import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
-import {eventsPath, listPath} from '../lib/paths';
+import {eventsPath, listPath, parsePlace} from '../lib/paths';
 import {anomalyName, causeLine, inTrouble, plainly, ranksOf, stateOf} from '../lib/story';
 import {pointText} from '../lib/sweep';
 import type {Job, JobEvent, Page, Series} from '../types';
@@ -11,37 +11,62 @@ import {get, inTurn, send} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, throttled, useWork} from '../state/data';
 import {listen} from '../state/live';
-import {jobHref, query, setQuery} from '../state/router';
+import {jobHref, query, remember, remembered, setQuery} from '../state/router';
 import {identity, mayAct, maySubmit} from '../state/session';
 import {ActionButton, Empty, Safe, Segments, Show, State, ofSweep, useNear} from '../ui/basics';
 import {Sparkline} from '../ui/sparkline';
 
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
 const kAttention = 5;
+const kPages = 200;
 /** Messages are not cut; in the table three lines of them are seen. */
 const kWhole = 600;
 
-/** Asked for again when one of the filters changes. */
-function useJobs(): {asked: ReturnType<typeof useWork<Page<Job>>>['state']; more: () => void} {
+interface List extends Page<Job> {pages: number}
+
+/** Asked for again when one of the filters changes; what is there stays while earlier ones are on their way. */
+function useJobs(): {asked: ReturnType<typeof useWork<List>>['state']; pages: number} {
   const q = query.value;
-  const pages = useSignal(1);
+  const pages = Math.min(kPages, Math.max(1, Math.floor(Number(q['pages'])) || 1));
   const key = listPath(q);
-  const {state, again} = useWork<Page<Job>>(`${key} ${pages.value}`, async (stop) => {
+  const {state, again} = useWork<List>(key, async (stop) => {
     const items: Job[] = [];
     let cursor: string | undefined;
-    for (let i = 0; i < pages.value; i++) {
+    for (let i = 0; i < pages; i++) {
       const page: Page<Job> = await get<Page<Job>>(listPath(q, cursor), stop);
       items.push(...page.items);
       cursor = page.next_cursor;
       if (!cursor) break;
     }
-    return {items, next_cursor: cursor};
+    return {items, next_cursor: cursor, pages};
   }, 5);
+  useEffect(() => {
+    if ((state.peek().value?.pages ?? pages) !== pages) again();
+  }, [pages]);
   useEffect(() => {
     const soon = throttled(again, 400);
     return listen(['jobs'], soon, again);
-  }, [key, pages.value]);
-  return {asked: state, more: () => { pages.value++; }};
+  }, [key]);
+  return {asked: state, pages};
+}
+
+/** On the way back the list is where it was, once it is there. */
+function useScroll(there: boolean): void {
+  useLayoutEffect(() => {
+    if (!there) return;
+    const to = remembered()['y'];
+    if (typeof to === 'number') scrollTo(0, to);
+    // A click may lead away; what is heard after it is of another page.
+    const save = () => {
+      const {path} = parsePlace(location.hash);
+      if ((path[0] ?? 'jobs') === 'jobs' && !path[1] && remembered()['y'] !== Math.round(scrollY)) remember({y: Math.round(scrollY)});
+    };
+    const stop = new AbortController();
+    const soon = throttled(() => stop.signal.aborted || save(), 500);
+    addEventListener('scroll', soon, {passive: true, signal: stop.signal});
+    addEventListener('click', save, {capture: true, signal: stop.signal});
+    return () => stop.abort();
+  }, [there]);
 }
 
 /** The loss so far, once the row is near what is seen. */
@@ -104,7 +129,7 @@ function AttentionText({job}: {job: Job}): JSX.Element {
   const {state} = useWork<JobEvent | undefined>(wanted ? `attention ${job.id} ${JSON.stringify(job.anomalies)}` : undefined, async (stop) => {
     let before: string | undefined;
     for (let i = 0; i < 5; i++) {
-      const page: Page<JobEvent> = await inTurn(() => get<Page<JobEvent>>(eventsPath(job.id, before), stop));
+      const page: Page<JobEvent> = await inTurn(() => get<Page<JobEvent>>(eventsPath(job.id, before), stop), true);
       const found = page.items.find((event) => event.kind === 'anomaly' && !event.data?.['over']);
       before = page.next_cursor;
       if (found || !before) return found;
@@ -135,10 +160,26 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
   </tr>;
 }
 
+/** What is ticked in this entry of the history. */
+function pickedBefore(): string[] | undefined {
+  const ids = remembered()['picked'];
+  return Array.isArray(ids) ? ids.map(String) : undefined;
+}
+
 export function Jobs(): JSX.Element {
-  const {asked, more} = useJobs();
+  const {asked, pages} = useJobs();
   const q = query.value;
-  const picked = useSignal<string[]>([]);
+  const picked = useSignal<string[]>(pickedBefore() ?? []);
+  useEffect(() => {
+    const arrive = () => { picked.value = pickedBefore() ?? picked.value; };
+    addEventListener('hashchange', arrive);
+    return () => removeEventListener('hashchange', arrive);
+  }, []);
+  const pick = (ids: string[]) => {
+    picked.value = ids;
+    remember({picked: ids});
+  };
+  useScroll(!!asked.value.value);
   const filtered = kStates.includes(q['state'] ?? '') || q['user'] || q['name'] || q['label'] || q['sweep'];
   const words = (q['q'] ?? '').toLowerCase();
   const shown = useMemo(() => (asked.value.value?.items ?? []).filter((job) => !words || `${job.name} ${job.user} ${job.id} ${Object.entries(job.labels).flat().join(' ')} ${job.cause?.message ?? ''}`.toLowerCase().includes(words)), [asked.value, words]);
@@ -146,22 +187,22 @@ export function Jobs(): JSX.Element {
     <h1 class="away">Jobs</h1>
     <div class="filters" role="search">
       <input type="search" placeholder="Filter: name, user, label, cause" aria-label="Filter jobs" value={q['q'] ?? ''} onInput={(event) => setQuery({q: event.currentTarget.value})} />
-      <Segments label="State" value={q['state'] ?? ''} options={['', ...kStates]} set={(state) => setQuery({state})} />
-      {identity.value?.role !== 'user' && <label class="check"><input type="checkbox" checked={q['user'] === identity.value?.user} onChange={(event) => setQuery({user: event.currentTarget.checked ? identity.value?.user : undefined})} /> only mine</label>}
-      {q['label'] && <button type="button" class="toggle pressed" onClick={() => setQuery({label: undefined})}>label <Safe text={q['label']} most={40} /> ✕</button>}
-      {q['sweep'] && <button type="button" class="toggle pressed" onClick={() => setQuery({sweep: undefined})}>one sweep ✕</button>}
+      <Segments label="State" value={q['state'] ?? ''} options={['', ...kStates]} set={(state) => setQuery({state, pages: undefined})} />
+      {identity.value?.role !== 'user' && <label class="check"><input type="checkbox" checked={q['user'] === identity.value?.user} onChange={(event) => setQuery({user: event.currentTarget.checked ? identity.value?.user : undefined, pages: undefined})} /> only mine</label>}
+      {q['label'] && <button type="button" class="toggle pressed" onClick={() => setQuery({label: undefined, pages: undefined})}>label <Safe text={q['label']} most={40} /> ✕</button>}
+      {q['sweep'] && <button type="button" class="toggle pressed" onClick={() => setQuery({sweep: undefined, pages: undefined})}>one sweep ✕</button>}
       {q['sweep'] && asked.value.value?.items.some((job) => !isOver(job) && mayAct(job.user)) && <ActionButton label="Cancel the sweep" tone="bad" question="End every job of this sweep?" detail="Those that run are asked to stop and then ended; those that wait do not start. This cannot be undone." act={async () => `${plural((await send<{cancelled: number}>('POST', `v1/sweeps/${q['sweep']}/cancel`)).cancelled, 'job is', 'jobs are')} being ended`} />}
       {picked.value.length > 1 && <a class="button" href={`#/compare?jobs=${picked.value.join(',')}`}>Compare {picked.value.length}</a>}
     </div>
     <Show asked={asked.value} what="jobs">{(page) => <>
       {!q['state'] && !words && <Attention jobs={page.items} />}
       {shown.length === 0
-        ? <Empty title={filtered || words ? 'No job is like that' : 'No job yet'}>{filtered || words ? <button type="button" class="button" onClick={() => setQuery({q: '', state: '', user: '', name: '', label: '', sweep: ''})}>Show all</button>
+        ? <Empty title={filtered || words ? 'No job is like that' : 'No job yet'}>{filtered || words ? <button type="button" class="button" onClick={() => setQuery({q: '', state: '', user: '', name: '', label: '', sweep: '', pages: ''})}>Show all</button>
           : <>{maySubmit.value && <a class="button solid" href="#/submit">Submit the first</a>}<p>Or from a shell: <code>lockstep run -n 2 -- python train.py</code></p></>}</Empty>
         : <div class="table-wrap" role="region" aria-label="Jobs" tabIndex={0}><table class="table jobs"><caption class="away">{plural(shown.length, 'job')}</caption>
           <thead><tr><th scope="col"><span class="away">Compare</span></th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="only-wide">User</th><th scope="col" class="right only-wide">Ranks</th><th scope="col" class="right">Step</th><th scope="col">Loss</th><th scope="col" class="right only-wide">Productive</th><th scope="col" class="right when">Time</th><th scope="col" class="wide-column">What to know</th></tr></thead>
-          <tbody>{shown.map((job) => <Row key={job.id} job={job} picked={picked.value.includes(job.id)} pick={(on) => { picked.value = on ? [...picked.value, job.id].slice(-10) : picked.value.filter((id) => id !== job.id); }} />)}</tbody></table></div>}
-      {page.next_cursor && <p class="center"><button type="button" class="button" onClick={more}>Earlier jobs</button></p>}
+          <tbody>{shown.map((job) => <Row key={job.id} job={job} picked={picked.value.includes(job.id)} pick={(on) => pick(on ? [...picked.value, job.id].slice(-10) : picked.value.filter((id) => id !== job.id))} />)}</tbody></table></div>}
+      {page.next_cursor && pages < kPages && <p class="center"><button type="button" class="button" disabled={page.pages < pages} onClick={() => setQuery({pages: pages + 1})}>{page.pages < pages ? 'Asking…' : 'Earlier jobs'}</button></p>}
     </>}</Show>
   </div>;
 }

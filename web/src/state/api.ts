@@ -137,17 +137,32 @@ export function together<T>(key: string, work: () => Promise<T>): Promise<T> {
   return answer;
 }
 
-/** Runs at most four questions at a time: small pictures of a long list do not stand in the way of a click. */
+/** Runs at most four questions at a time: small pictures of a long list do not stand in the way of a click. Of those that have time
+ *  one at a time, and only where no other waits. */
 const kAtATime = 4;
 let running = 0;
+let unhurried = 0;
 const waiting: (() => void)[] = [];
-export async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-  if (running >= kAtATime) await new Promise<void>((resolve) => waiting.push(resolve));
-  running++;
+const patient: (() => void)[] = [];
+function serve(): void {
+  while (running < kAtATime) {
+    const next = waiting.shift() ?? (unhurried ? undefined : patient.shift());
+    if (!next) return;
+    running++;
+    next();
+  }
+}
+export async function inTurn<T>(work: () => Promise<T>, hasTime = false): Promise<T> {
+  await new Promise<void>((resolve) => {
+    if (hasTime) patient.push(() => { unhurried++; resolve(); });
+    else waiting.push(resolve);
+    serve();
+  });
   try {
     return await work();
   } finally {
     running--;
-    waiting.shift()?.();
+    if (hasTime) unhurried--;
+    serve();
   }
 }

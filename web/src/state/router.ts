@@ -26,7 +26,7 @@ export function setQuery(changes: Record<string, string | number | undefined>): 
   const query: Record<string, string | number | undefined> = {...place.peek().query, ...changes};
   const target = formatPlace(place.peek().path, query);
   if (target !== location.hash) {
-    history.replaceState(null, '', target);
+    history.replaceState(history.state, '', target);
     place.value = parsePlace(target);
   }
 }
@@ -43,3 +43,7 @@ export function jobHref(id: string, page = '', more: Record<string, string | num
   }
   return formatPlace(['jobs', id, ...(page ? page.split('/') : [])], {...shared, ...more});
 }
+
+/** What one entry of the browser's history remembers of its page, for the way back: nothing that somebody else would look for. */
+export const remembered = (): Record<string, unknown> => (history.state as Record<string, unknown> | null) ?? {};
+export const remember = (changes: Record<string, unknown>): void => history.replaceState({...remembered(), ...changes}, '');

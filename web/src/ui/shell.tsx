@@ -70,14 +70,24 @@ function Palette(): JSX.Element | null {
   const text = useSignal('');
   const at = useSignal(0);
   const jobs = useSignal<Job[]>([]);
+  const asking = useSignal(false);
+  const entered = useSignal(false);  // before there was anything to choose from
   const list = useRef<HTMLUListElement>(null);
   const open = palette.value;
   useEffect(() => {
     if (!open) return;
     text.value = '';
     at.value = 0;
-    get<Page<Job>>('v1/jobs?limit=200&fields=id,name,user,state').then((page) => { jobs.value = page.items; }, () => undefined);
+    entered.value = false;
+    asking.value = true;
+    let on = true;
+    void get<Page<Job>>('v1/jobs?limit=200&fields=id,name,user,state').then((page) => { jobs.value = page.items; }, () => undefined).then(() => { if (on) asking.value = false; });
+    return () => { on = false; };
   }, [open]);
+  const first = useRef<() => void>(() => undefined);
+  useEffect(() => {
+    if (!asking.value && entered.peek()) first.current();
+  }, [asking.value]);
   useEffect(() => {
     list.current?.children[at.value]?.scrollIntoView({block: 'nearest'});
   }, [at.value]);
@@ -95,13 +105,15 @@ function Palette(): JSX.Element | null {
   const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter((choice) => rank ? true : words.every((word) => `${choice.label} ${choice.note}`.toLowerCase().includes(word))).slice(0, 40);
   const choose = (choice: Choice | undefined) => {
-    if (!choice) return;  // the list may be on its way
+    entered.value = !choice && asking.value;
+    if (!choice) return;
     palette.value = false;
     choice.run();
   };
+  first.current = () => choose(found[0]);
   return <Dialog open close={() => { palette.value = false; }} title="Go to">
     <input class="palette-input" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={found.length ? `palette-${at.value}` : undefined} autofocus placeholder="A page, a job, rank 12" aria-label="A page, a job, rank 12"
-      value={text.value} onInput={(event) => { text.value = event.currentTarget.value; at.value = 0; }}
+      value={text.value} onInput={(event) => { text.value = event.currentTarget.value; at.value = 0; entered.value = false; }}
       onKeyDown={(event) => {
         if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
           event.preventDefault();
@@ -110,7 +122,7 @@ function Palette(): JSX.Element | null {
       }} />
     <ul class="palette-list" id="palette-list" role="listbox" aria-label="Where to go" ref={list}>
       {found.map((choice, i) => <li key={i} id={`palette-${i}`} role="option" aria-selected={i === at.value} onClick={() => choose(choice)}><bdi>{choice.label}</bdi><span class="quiet"><bdi>{choice.note}</bdi></span></li>)}
-    </ul>{!found.length && <p class="quiet">Nothing is called that.</p>}</Dialog>;
+    </ul>{!found.length && <p class="quiet" role="status">{entered.value ? 'Goes there once lockstepd has answered…' : asking.value ? 'Asking lockstepd…' : 'Nothing is called that.'}</p>}</Dialog>;
 }
 
 // --- keys -------------------------------------------------------------------------------------------------------------
