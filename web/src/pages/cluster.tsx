@@ -10,8 +10,10 @@ import {get, getText, parameters} from '../state/api';
 import {now} from '../state/clock';
 import {useAsk, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
-import {Card, Code, CopyButton, Empty, Grid, Safe, Segments, Show, State, Tile, ofSweep} from '../ui/basics';
+import {Card, Code, CopyButton, Empty, Grid, More, Safe, Segments, Show, State, Tile, ofSweep} from '../ui/basics';
 
+const kNodes = 5000;
+const kNewest = 200;  // of each state
 const kWaiting = ['queued', 'accepted', 'held', 'requeued', 'starting'];
 
 function UseBar({use, what}: {use?: Use; what: string}): JSX.Element | null {
@@ -29,7 +31,10 @@ function ClusterCard({cluster}: {cluster: Cluster}): JSX.Element {
 
 export function Queue(): JSX.Element {
   const {state: cluster} = useAsk<Cluster>('v1/cluster', 5);
-  const {state} = useWork<Job[]>('queue', async (stop) => (await Promise.all(kWaiting.map((one) => get<Page<Job>>(`v1/jobs${parameters({state: one, limit: 200, fields: kListFields})}`, stop)))).flatMap((page) => page.items), 4);
+  const {state} = useWork<{jobs: Job[]; cut: string[]}>('queue', async (stop) => {
+    const pages = await Promise.all(kWaiting.map((one) => get<Page<Job>>(`v1/jobs${parameters({state: one, limit: kNewest, fields: kListFields})}`, stop)));
+    return {jobs: pages.flatMap((page) => page.items), cut: kWaiting.filter((_, i) => pages[i]!.next_cursor)};
+  }, 4);
   const {state: recent} = useAsk<Page<Job>>(`v1/jobs?limit=200&fields=id,state,submitted_at,started_at`, 30);
   const waits = (recent.value.value?.items ?? []).map((job) => (seconds(job.started_at) ?? NaN) - (seconds(job.submitted_at) ?? NaN)).filter((wait) => wait >= 0);
   const classes: [string, number][] = [['under 10 s', 10], ['under 1 min', 60], ['under 10 min', 600], ['under 1 h', 3600], ['under 6 h', 21_600], ['longer', Infinity]];
@@ -37,10 +42,10 @@ export function Queue(): JSX.Element {
   const bars = classes.map(([label, limit]) => { const upTo = waits.filter((wait) => wait < limit).length; const n = upTo - below; below = upTo; return {label, n}; });
   return <div class="page"><h1 class="page-title">Queue</h1>
     {cluster.value.value && <ClusterCard cluster={cluster.value.value} />}
-    <Show asked={state.value} what="the queue">{(jobs) => (jobs.length === 0 ? <Card><Empty title="Nothing waits">Every job that was submitted runs or is over.</Empty></Card>
-      : <Grid framed label="Jobs that wait" heads={['Job', 'State', '?User', '>?Ranks', '>Waits', '?Expected', 'Why']} rows={[...jobs].sort((a, b) => a.submitted_at.localeCompare(b.submitted_at) || (a.sweep?.index ?? 0) - (b.sweep?.index ?? 0)).map((job) =>
+    <Show asked={state.value} what="the queue">{({jobs, cut}) => (jobs.length === 0 ? <Card><Empty title="Nothing waits">Every job that was submitted runs or is over.</Empty></Card>
+      : <>{cut.map((one) => <p key={one} class="quiet">Of those that are {one} only the {kNewest} newest are here: <a href={`#/jobs?state=${one}`}>all</a></p>)}<Grid framed label="Jobs that wait" heads={['Job', 'State', '?User', '>?Ranks', '>Waits', '?Expected', 'Why']} rows={[...jobs].sort((a, b) => a.submitted_at.localeCompare(b.submitted_at) || (a.sweep?.index ?? 0) - (b.sweep?.index ?? 0)).map((job) =>
         [<a class="row-link" href={jobHref(job.id)}><b><Safe text={job.name} most={60} /></b>{ofSweep(job)}</a>, <State state={job.state} />, <bdi>{job.user}</bdi>, count(ranksOf(job)), clock(now.value - (seconds(job.submitted_at) ?? now.value)),
-          job.expected_start ? dateTime(seconds(job.expected_start)) : <span class="quiet">not known</span>, <Safe text={job.pending_reason ?? ''} most={300} />])} />)}</Show>
+          job.expected_start ? dateTime(seconds(job.expected_start)) : <span class="quiet">not known</span>, <Safe text={job.pending_reason ?? ''} most={300} />])} /></>)}</Show>
     {waits.length > 0 && <Card title="How long jobs waited" aside={<span class="quiet">the last {waits.length}</span>}><table class="bars"><caption class="away">How long jobs waited</caption><thead class="away"><tr><th scope="col">Time</th><td /><th scope="col">Jobs</th></tr></thead><tbody>{bars.map((bar) => <tr key={bar.label}><th scope="row">{bar.label}</th><td><span class="bar-long"><span class="bar-fill" style={{width: `${(bar.n / waits.length) * 100}%`}} /></span></td><td class="right num">{bar.n}</td></tr>)}</tbody></table></Card>}
   </div>;
 }
@@ -78,8 +83,8 @@ export function Nodes(): JSX.Element {
       const offenders = nodes.filter((node) => score(node) > 0).sort((a, b) => score(b) - score(a)).slice(0, 20);
       if (!nodes.length) return <Empty title="No node is like that" />;
       return <>
-        <Card title={plural(nodes.length, 'node')} aside={<span class="quiet">filled: in use · red: not usable · corner: blamed this week</span>}><div class="node-grid">{nodes.slice(0, 5000).map((node) => <a key={node.name} href={`#/nodes?node=${encodeURIComponent(node.name)}`} title={`${node.name}: ${node.state}${node.reason ? `, ${node.reason}` : ''}`} aria-label={`${node.name}: ${node.state}`}
-          class={`node ${node.usable ? (node.cpus_used || node.gpus_used ? 'node-used' : 'node-idle') : 'node-down'} ${node.history?.faults_7d ? 'node-blamed' : ''}`}>{nodes.length <= 60 ? <bdi class="name" title={node.name}>{node.name}</bdi> : null}</a>)}</div></Card>
+        <Card title={plural(nodes.length, 'node')} aside={<span class="quiet">filled: in use · red: not usable · corner: blamed this week</span>}><div class="node-grid">{nodes.slice(0, kNodes).map((node) => <a key={node.name} href={`#/nodes?node=${encodeURIComponent(node.name)}`} title={`${node.name}: ${node.state}${node.reason ? `, ${node.reason}` : ''}`} aria-label={`${node.name}: ${node.state}`}
+          class={`node ${node.usable ? (node.cpus_used || node.gpus_used ? 'node-used' : 'node-idle') : 'node-down'} ${node.history?.faults_7d ? 'node-blamed' : ''}`}>{nodes.length <= 60 ? <bdi class="name" title={node.name}>{node.name}</bdi> : null}</a>)}</div><More of={nodes.length} most={kNodes} what="node">; the filter finds them</More></Card>
         {offenders.length > 0 && <Card title="Blamed most, over all jobs"><Grid label="Nodes that were blamed" heads={['Node', '>Faults, 7 days', '>90 days', '>Slow', 'For', '>?Last']} rows={offenders.map((node) =>
           [<a class="row-link" href={`#/nodes?node=${encodeURIComponent(node.name)}`}><bdi class="name" title={node.name}>{node.name}</bdi></a>, node.history!.faults_7d, node.history!.faults, node.history!.slow, Object.entries(node.history!.by_kind).map(([kind, n]) => <span key={kind} class="chip">{n} × {anomalyName(kind)}</span>), ago(seconds(node.history!.last_fault_at), now.value)])} /></Card>}</>;
     }}</Show></div>;

@@ -9,7 +9,7 @@ import type {Job, Page, Series} from '../types';
 import {get, inTurn, parameters, type ApiError} from '../state/api';
 import {isOver, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
-import {Card, Empty, Safe, Show, State} from '../ui/basics';
+import {Card, Empty, More, Safe, Show, State} from '../ui/basics';
 import {Chart, type Line} from '../ui/chart';
 import {amountOf, kFirstMetrics, setZoom, useView, ViewBar} from '../ui/metric';
 
@@ -77,7 +77,7 @@ export function Compare(): JSX.Element {
           {gone.map((id) => <div key={id} class="filters"><span class="bad" role="status">There is no job <Safe text={id} most={60} />, or it is not yours to see.</span><button type="button" class="button" onClick={() => set(ids.filter((one) => one !== id))}>Leave it out</button></div>)}
           {runs.length > 0 && <><div class="table-wrap" tabIndex={0} role="region" aria-label="Runs"><table class="table"><caption class="away">Runs and what is different</caption><thead><tr><th scope="col">Run</th>{runs.map((run, i) => <th key={run.job.id} scope="col"><svg width="22" height="6" aria-hidden="true"><line x1="0" x2="22" y1="3" y2="3" stroke-width="2" class={`stroke-series-${(i % 7) + 1}`} stroke-dasharray={kDashes[i % 7]?.join(' ')} /></svg> {i + 1} <a href={jobHref(run.job.id)}><Safe text={run.job.name} most={40} /></a> <button type="button" class="icon-button" aria-label={`Take ${run.job.name} away`} onClick={() => set(ids.filter((id) => id !== run.job.id))}>✕</button></th>)}</tr></thead>
             <tbody><tr><th scope="row">state</th>{runs.map((run) => <td key={run.job.id}><State state={run.job.state} /></td>)}</tr><tr><th scope="row">step</th>{runs.map((run) => <td key={run.job.id}>{count(run.job.step)}</td>)}</tr>
-              {fields.slice(0, kFields).map((path) => <tr key={path}><th scope="row"><code>{path}</code></th>{runs.map((run, i) => { const own = paths[i]!.find((one) => one.path === path); const base = paths.flat().find((one) => one.path === path)?.a; const value = own ? own.b : base; return <td key={run.job.id} class={own ? 'plus' : ''}>{value === undefined ? <span class="quiet">not there</span> : <code class="diff"><Safe text={value} most={200} /></code>}</td>; })}</tr>)}</tbody></table></div>{fields.length > kFields && <p class="quiet">{count(fields.length - kFields)} more fields are different.</p>}
+              {fields.slice(0, kFields).map((path) => <tr key={path}><th scope="row"><code>{path}</code></th>{runs.map((run, i) => { const own = paths[i]!.find((one) => one.path === path); const base = paths.flat().find((one) => one.path === path)?.a; const value = own ? own.b : base; return <td key={run.job.id} class={own ? 'plus' : ''}>{value === undefined ? <span class="quiet">not there</span> : <code class="diff"><Safe text={value} most={200} /></code>}</td>; })}</tr>)}</tbody></table></div><More of={fields.length} most={kFields} what="different field" />
           <ViewBar names={['samples', 'tokens'].filter((name) => runs.every((run) => run.metrics.includes(name)))} />{shown.map((metric) => <Overlay key={metric} runs={runs} metric={metric} />)}</>}</>;
       }}</Show>}</div>;
 }

@@ -6,10 +6,11 @@ import type {Evidence, EvidenceRank} from '../types';
 import {getText, parameters} from '../state/api';
 import {isOver, useAsk, useWork} from '../state/data';
 import {jobHref} from '../state/router';
-import {Card, Code, Empty, Safe, Show} from '../ui/basics';
+import {Card, Code, Empty, More, Safe, Show} from '../ui/basics';
 import type {JobPageProps} from './job';
 
 /** What the kernel says of a process, in words. */
+const kRanks = 64;
 const kStates: Record<string, string> = {R: 'computes', S: 'waits', D: 'waits for a disk or a device', T: 'is stopped', t: 'is stopped by a debugger', Z: 'has ended'};
 
 interface Group {frame: string; behind: boolean; ranks: EvidenceRank[]}
@@ -43,8 +44,8 @@ function Stacks({job, look, group, odd}: {job: JobPageProps['job']; look: Eviden
     <div class="row"><b>{plural(group.ranks.length, 'rank')}</b><span class="chip">{rankRanges(group.ranks.map((one) => one.rank)).slice(0, 80)}</span><span class="quiet">on {nodes.size === 1 ? <bdi>{[...nodes][0]}</bdi> : plural(nodes.size, 'node')}</span>{group.behind ? <span class="chip chip-bad">behind the others</span> : odd && <span class="chip chip-warn">the odd one out</span>}
       <span class="quiet">{group.ranks[0]!.step !== undefined && `step ${count(group.ranks[0]!.step)}`}{group.ranks[0]!.state && ` · ${kStates[group.ranks[0]!.state!] ?? `state ${group.ranks[0]!.state}`}`}</span></div>
     <code class="frame"><Safe text={group.frame} most={400} /></code>
-    <details><summary>Ranks and files</summary><ul class="plain">{group.ranks.slice(0, 64).map((one) => <li key={one.rank}><a href={jobHref(job.id, `ranks/${one.rank}`)}>rank {one.rank}</a> <span class="quiet"><bdi>{one.node}</bdi> pid {one.pid} {one.wchan && <bdi>{one.wchan}</bdi>}</span> {one.files.map((file) => <button key={file.name} type="button" class="link-button" aria-pressed={chosen.value?.rank === one.rank && chosen.value.name === file.name}
-      onClick={() => { chosen.value = {rank: one.rank, name: file.name}; }}><Safe text={file.name} /></button>)}{one.missing.map((what) => <span key={what.what} class="quiet" title={what.why}> no <Safe text={what.what} />: <Safe text={what.why} most={100} /></span>)}</li>)}</ul>
+    <details><summary>Ranks and files</summary><ul class="plain">{group.ranks.slice(0, kRanks).map((one) => <li key={one.rank}><a href={jobHref(job.id, `ranks/${one.rank}`)}>rank {one.rank}</a> <span class="quiet"><bdi>{one.node}</bdi> pid {one.pid} {one.wchan && <bdi>{one.wchan}</bdi>}</span> {one.files.map((file) => <button key={file.name} type="button" class="link-button" aria-pressed={chosen.value?.rank === one.rank && chosen.value.name === file.name}
+      onClick={() => { chosen.value = {rank: one.rank, name: file.name}; }}><Safe text={file.name} /></button>)}{one.missing.map((what) => <span key={what.what} class="quiet" title={what.why}> no <Safe text={what.what} />: <Safe text={what.why} most={100} /></span>)}</li>)}</ul><More of={group.ranks.length} most={kRanks} what="rank" />
       {chosen.value && <File key={`${chosen.value.rank} ${chosen.value.name}`} id={job.id} look={look} rank={chosen.value.rank} name={chosen.value.name} />}</details></li>;
 }
 

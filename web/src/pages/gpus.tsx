@@ -7,7 +7,7 @@ import {describe} from '../lib/story';
 import type {GpuList, Job, JobEvent, RankPage} from '../types';
 import {isOver, useAsk} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
-import {Card, Empty, Safe, Segments, Show} from '../ui/basics';
+import {Card, Empty, More, Safe, Segments, Show} from '../ui/basics';
 import {MetricChart, useView, ViewBar} from '../ui/metric';
 import {Sparkline} from '../ui/sparkline';
 import {useMarks} from './overview';
@@ -47,7 +47,7 @@ export function Gpus({job, events}: JobPageProps): JSX.Element {
   const seen = useRef<RankPage | undefined>(undefined);
   const what: What = (query.value['show'] ?? '') in kWhat ? query.value['show'] as What : 'use';
   const xids = (events.value.value ?? []).filter((event) => event.kind === 'gpu_xid').reverse();
-  const trouble = xids.length > 0 && <Card title="What drivers reported"><ol class="events">{xids.slice(0, kReports).map((event) => <li key={event.seq} class="event weight-bad"><span class="event-time num quiet">{timeOfDay(seconds(event.time))}</span><span class="event-text"><Safe text={describe(event).text} most={300} /></span></li>)}</ol>{xids.length > kReports && <p class="quiet">{count(xids.length - kReports)} more, earlier ones: <a href={jobHref(job.id, 'events')}>all events</a></p>}</Card>;
+  const trouble = xids.length > 0 && <Card title="What drivers reported"><ol class="events">{xids.slice(0, kReports).map((event) => <li key={event.seq} class="event weight-bad"><span class="event-time num quiet">{timeOfDay(seconds(event.time))}</span><span class="event-text"><Safe text={describe(event).text} most={300} /></span></li>)}</ol><More of={xids.length} most={kReports} what="report">, earlier ones: <a href={jobHref(job.id, 'events')}>all events</a></More></Card>;
   const history = <GpuHistory job={job} events={events.value.value} />;
   return <>{trouble}<Show asked={state.value} what="GPUs" again={again}>{(page) => {
     const all = page.items.flatMap((rank) => (rank.gpus ?? []).map((gpu) => ({key: `${rank.node} ${gpu.gpu}`, node: rank.node ?? '', rank: rank.rank, gpu})));
@@ -71,6 +71,6 @@ export function Gpus({job, events}: JobPageProps): JSX.Element {
         return <li key={key} class="gpu"><a href={jobHref(job.id, `ranks/${rank}`)}>GPU {gpu.gpu}<span class="quiet"> rank {rank}</span></a><b class="num">{value === undefined ? kNone : text(value)}</b>
           <Sparkline values={past} label={`${title} of the last ${duration(past.length * kEvery)}`} width={150} height={26} most={top} />
           <span class="quiet">{gpu.memory_used_bytes !== undefined && bytes(gpu.memory_used_bytes)}{gpu.power_watts !== undefined && ` · ${Math.round(gpu.power_watts)} W`}{gpu.temperature_celsius !== undefined && ` · ${Math.round(gpu.temperature_celsius)} °C`}</span></li>;
-      })}</ul>{own.length > kShown && <p class="quiet">{count(own.length - kShown)} more</p>}</section>)}</Card>;
+      })}</ul><More of={own.length} most={kShown} what="GPU" /></section>)}</Card>;
   }}</Show>{history}</>;
 }

@@ -4,8 +4,11 @@ import {duration, plural, seconds, timeOfDay} from '../lib/format';
 import type {JobEvent} from '../types';
 import {now} from '../state/clock';
 import {isOver, useAsk} from '../state/data';
-import {Card, Empty, Grid, Safe, Show} from '../ui/basics';
+import {Card, Empty, Grid, More, Safe, Show} from '../ui/basics';
 import type {JobPageProps} from './job';
+
+const kAttempts = 20;
+const kBars = 300;
 
 interface NodeOf {node: string; node_rank?: number; ranks?: string | number; state?: string; report_age_seconds?: number; notes?: string[] | string}
 
@@ -39,7 +42,7 @@ export function Rendezvous({job, events}: JobPageProps): JSX.Element {
   return <Show asked={events.value} what="events">{(list) => {
     const attempts = job.attempts ?? [];
     if (!attempts.length) return <Empty title="There was no attempt yet" />;
-    return <>{[...attempts].reverse().slice(0, 20).map((attempt) => {
+    return <>{[...attempts].reverse().slice(0, kAttempts).map((attempt) => {
       const bars = waterfall(list, attempt.number, end);
       const first = bars[0]?.from ?? 0;
       const last = Math.max(...bars.map((bar) => bar.to), first + 0.001);
@@ -48,9 +51,10 @@ export function Rendezvous({job, events}: JobPageProps): JSX.Element {
       return <Card key={attempt.number} title={`Attempt ${attempt.number}`} aside={<span class="quiet">{plural(attempt.nodes.length, 'node')}{attempt.scheduler_id && ` · ${attempt.scheduler_id}`}</span>}>
         {missing.length > 0 && <p class="bad">Not here yet: <Safe text={missing.join(', ')} most={400} /></p>}
         {attempt.cause && attempt.cause.class === 'rendezvous_timeout' && <p class="bad"><Safe text={attempt.cause.message} most={600} /></p>}
-        <table class="waterfall"><caption class="away">Phases of attempt {attempt.number}</caption><thead class="away"><tr><th scope="col">Phase</th><td /><th scope="col">Took</th></tr></thead><tbody>{bars.slice(0, 300).map((bar, i) => <tr key={i}><th scope="row"><Safe text={bar.label} most={60} /></th><td class="waterfall-track"><span class={`phase phase-${bar.kind}`} style={{left: `${((bar.from - first) / (last - first)) * 100}%`, width: `max(2px, ${((bar.to - bar.from) / (last - first)) * 100}%)`}} title={`${timeOfDay(bar.from, true)} to ${timeOfDay(bar.to, true)}`} /></td><td class="right num">{duration(bar.to - bar.from)}</td></tr>)}</tbody></table>
+        <table class="waterfall"><caption class="away">Phases of attempt {attempt.number}</caption><thead class="away"><tr><th scope="col">Phase</th><td /><th scope="col">Took</th></tr></thead><tbody>{bars.slice(0, kBars).map((bar, i) => <tr key={i}><th scope="row"><Safe text={bar.label} most={60} /></th><td class="waterfall-track"><span class={`phase phase-${bar.kind}`} style={{left: `${((bar.from - first) / (last - first)) * 100}%`, width: `max(2px, ${((bar.to - bar.from) / (last - first)) * 100}%)`}} title={`${timeOfDay(bar.from, true)} to ${timeOfDay(bar.to, true)}`} /></td><td class="right num">{duration(bar.to - bar.from)}</td></tr>)}</tbody></table><More of={bars.length} most={kBars} what="phase" />
         {refused.map((event) => <p key={event.seq} class="weight-warn"><span class="chip chip-warn">{event.kind.replace('_', ' ')}</span><Safe text={`${event.node ?? ''} ${JSON.stringify(event.data ?? {})}`} most={300} /></p>)}</Card>;
     })}
+    <More of={attempts.length} most={kAttempts} what="attempt">, earlier ones</More>
     {state.value.value && state.value.value.items.length > 0 && <Card title="Nodes"><Grid label="Nodes of the job" heads={['Node', 'Ranks', 'State', '>Last heard']} rows={state.value.value.items.map((node) => [<bdi class="name" title={node.node}>{node.node}</bdi>, node.ranks, node.state, node.report_age_seconds !== undefined && !isOver(job) && `${duration(node.report_age_seconds)} ago`])} /></Card>}</>;
   }}</Show>;
 }

@@ -3,6 +3,7 @@ import {signal, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import {copy} from '../lib/export';
+import {plural} from '../lib/format';
 import {pointText} from '../lib/sweep';
 import {clipped} from '../lib/text';
 import type {Job} from '../types';
@@ -191,6 +192,11 @@ export function Segments<T extends string>({label, value, options, set}: {label:
 
 export function Toggle({on, set, children}: {on: boolean; set: (on: boolean) => void; children: ComponentChildren}): JSX.Element {
   return <button type="button" class="toggle" aria-pressed={on} onClick={() => set(!on)}>{children}</button>;
+}
+
+/** Of a list that is cut: how much is not there. */
+export function More({of, most, what, children}: {of: number; most: number; what: string; children?: ComponentChildren}): JSX.Element | null {
+  return of > most ? <p class="quiet">{plural(of - most, `more ${what}`)}{children}</p> : null;
 }
 
 /** A short table. A head that begins with > is of numbers, one with ? is left out on a narrow screen; a row's first cell is
