@@ -247,8 +247,8 @@ class Database {
     Result<std::optional<JobRow>> job(const JobId& id);       // without labels
     Result<std::vector<JobRow>> jobs(const RowQuery& query);  // newest first
     // Of the next `rows` jobs of the query, newest first, at most query.limit in whose id, name,
-    // user, framework or labels (as name:value) each of the words occurs, letters of ASCII in
-    // either case.
+    // user, framework, labels (as name:value) or cause each of the words occurs, letters of ASCII
+    // in either case.
     Result<JobSearchTurn> search(const RowQuery& query, const std::vector<std::string>& words,
                                  std::size_t rows);
     Result<std::int64_t> count(JobState state);

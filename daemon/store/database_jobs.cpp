@@ -132,7 +132,8 @@ Result<JobSearchTurn> Database::search(const RowQuery& query, const std::vector<
         const RowConditions where = conditions(query);
         const auto statement =
             impl_->statement(std::string{"SELECT "} + kJobColumns +
-                             ", json_extract(view, '$.framework'), json_extract(view, '$.labels')"
+                             ", json_extract(view, '$.framework'), json_extract(view, '$.cause.message'), "
+            "json_extract(view, '$.labels')"
                              " FROM jobs WHERE 1" +
                              where.sql + " ORDER BY id DESC LIMIT ?");
         bind(*statement, where, rows + 1);
@@ -145,10 +146,10 @@ Result<JobSearchTurn> Database::search(const RowQuery& query, const std::vector<
             ++out.looked_at;
             out.last = statement->getColumn(0).getString();
             std::string texts = out.last;
-            for (const int column : {1, 2, 8}) {
+            for (const int column : {1, 2, 8, 9}) {
                 texts += "\n" + statement->getColumn(column).getString();
             }
-            if (has_words(wanted, std::move(texts), statement->getColumn(9).getString())) {
+            if (has_words(wanted, std::move(texts), statement->getColumn(10).getString())) {
                 out.found.push_back(job_row(*statement));
             }
         }

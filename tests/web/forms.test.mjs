@@ -197,12 +197,33 @@ test('the list is as it was on the way back from a job, and as long behind a cop
   await daemon.api('POST', `v1/sweeps/${first.id}/cancel`);
 });
 
+test('words find a job that is none of the newest, in the list and in "Go to"', async () => {
+  // The seventh of the sixty before: the list shows the newest fifty.
+  await goTo('#/jobs');
+  const rows = page.locator('tbody tr');
+  await until(async () => (await rows.count()) === 50, 'the newest jobs');
+  await page.getByLabel('Find jobs').fill('MANY try:7');
+  await until(async () => (await rows.count()) === 1, 'the one that is meant');
+  await rows.getByText('try:7', {exact: true}).waitFor();
+  await shot('found');
+  await page.getByLabel('Find jobs').fill('many nowhere');
+  await has(page, 'No job is like that');
+  await page.keyboard.press('Control+k');
+  await page.getByRole('dialog').getByRole('combobox').fill('many try:7');
+  await page.getByRole('option', {name: 'many'}).waitFor();
+  assert.equal(await page.getByRole('option').count(), 1);
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', {name: 'many'}).waitFor();
+  const job = await daemon.api('GET', `v1/jobs/${page.url().match(/ls-\w+/)[0]}`);
+  assert.equal(job.labels.try, '7');
+});
+
 test('Enter in "Go to" before lockstepd has answered goes there once it has', async () => {
   await daemon.api('POST', 'v1/jobs', {name: 'go-here', framework: 'command', command: ['true']});
   await goTo('#/queue');
   let answer;
   const wait = new Promise((resolve) => { answer = resolve; });
-  const isList = (url) => isJobs(url) && url.searchParams.get('limit') === '200' && url.searchParams.get('fields') === 'id,name,user,state';
+  const isList = (url) => isJobs(url) && url.searchParams.get('fields') === 'id,name,user,state';
   await page.route(isList, async (route) => {
     await wait;
     await route.fallback();

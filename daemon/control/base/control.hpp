@@ -83,7 +83,7 @@ inline constexpr const char* kSweepLabel = "lockstep:sweep";
 
 struct JobQuery {
     std::vector<JobState> states;         // any of these; empty = any
-    std::vector<std::string> words;       // each is in its id, name, user, framework or labels
+    std::vector<std::string> words;       // each is in its id, name, user, framework, labels or cause
     std::string user, name;               // "" = any
     std::string label_name, label_value;  // label=name:value; "" = any
     std::string sweep;                    // id of a sweep's first job; "" = any

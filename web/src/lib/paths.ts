@@ -35,7 +35,7 @@ export const kWhoAmI = 'v1/whoami';
 export const kListFields = 'id,name,user,framework,state,labels,resources,submitted_at,started_at,finished_at,cancel_requested_at,step,total_steps,ettr,lost_steps,anomalies,pending_reason,expected_start,hang,cause,sweep';
 
 /** A page of jobs as the filters of the address say. */
-export const listPath = ({state, user, name, label, sweep}: Record<string, string>, cursor?: string) => `v1/jobs${parameters({state, user, name, label, sweep, limit: 50, cursor, fields: kListFields})}`;
+export const listPath = ({state, q, user, name, label, sweep}: Record<string, string>, cursor?: string) => `v1/jobs${parameters({state, q, user, name, label, sweep, limit: 50, cursor, fields: kListFields})}`;
 export const jobPath = (id: string, rest = '') => `v1/jobs/${id}${rest}`;
 export const namesPath = (id: string) => jobPath(id, '/metrics');
 /** The newest events, or those before `before`. */

@@ -18,6 +18,7 @@ import {Sparkline} from '../ui/sparkline';
 
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
 const kAttention = 5;
+const kLooks = 20;  // answers of a search without a job, one after the other: of 20,000 jobs each
 const kPages = 200;
 /** Messages are not cut; in the table three lines of them are seen. */
 const kWhole = 600;
@@ -26,28 +27,45 @@ interface List extends Page<Job> {pages: number}
 
 /** Asked for again when one of the filters changes; what is there stays while earlier ones are on their way. */
 function useJobs(): {asked: ReturnType<typeof useWork<List>>['state']; pages: number} {
-  const q = query.value;
+  // Not for each letter.
+  const words = useSettled(query.value['q'] ?? '', 300);
+  const q: Record<string, string> = {...query.value, q: words};
   const pages = Math.min(kPages, Math.max(1, Math.floor(Number(q['pages'])) || 1));
   const key = listPath(q);
   const {state, again} = useWork<List>(key, async (stop) => {
     const items: Job[] = [];
     let cursor: string | undefined;
     for (let i = 0; i < pages; i++) {
-      const page: Page<Job> = await get<Page<Job>>(listPath(q, cursor), stop);
-      items.push(...page.items);
-      cursor = page.next_cursor;
+      // A search may answer that it has found nothing yet.
+      for (let looks = 0, before = items.length; looks < (words ? kLooks : 1) && items.length === before && (!looks || cursor); looks++) {
+        const page: Page<Job> = await get<Page<Job>>(listPath(q, cursor), stop);
+        items.push(...page.items);
+        cursor = page.next_cursor;
+      }
       if (!cursor) break;
     }
     return {items, next_cursor: cursor, pages};
-  }, 5);
+  }, words ? 30 : 5);
   useEffect(() => {
     if ((state.peek().value?.pages ?? pages) !== pages) again();
   }, [pages]);
   useEffect(() => {
-    const soon = throttled(again, 400);
+    // All jobs are read for a search.
+    const soon = throttled(again, words ? 15_000 : 400);
     return listen(['jobs'], soon, again);
   }, [key]);
   return {asked: state, pages};
+}
+
+/** A text once it has been the same for a while. */
+function useSettled(text: string, milliseconds: number): string {
+  const settled = useSignal(text);
+  useEffect(() => {
+    if (settled.peek() === text) return;
+    const timer = setTimeout(() => { settled.value = text; }, milliseconds);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return settled.value;
 }
 
 /** On the way back the list is where it was, once it is there. */
@@ -181,12 +199,16 @@ export function Jobs(): JSX.Element {
   };
   useScroll(!!asked.value.value);
   const filtered = kStates.includes(q['state'] ?? '') || q['user'] || q['name'] || q['label'] || q['sweep'];
-  const words = (q['q'] ?? '').toLowerCase();
-  const shown = useMemo(() => (asked.value.value?.items ?? []).filter((job) => !words || `${job.name} ${job.user} ${job.id} ${Object.entries(job.labels).flat().join(' ')} ${job.cause?.message ?? ''}`.toLowerCase().includes(words)), [asked.value, words]);
+  // What is here already is cut down at once; lockstepd looks through all others.
+  const words = (q['q'] ?? '').toLowerCase().split(' ').filter(Boolean);
+  const shown = useMemo(() => (asked.value.value?.items ?? []).filter((job) => {
+    const text = [job.id, job.name, job.user, job.framework, ...Object.entries(job.labels).map((label) => label.join(':')), job.cause?.message].join('\n').toLowerCase();
+    return words.every((word) => text.includes(word));
+  }), [asked.value, q['q']]);
   return <div class="page">
     <h1 class="away">Jobs</h1>
     <div class="filters" role="search">
-      <input type="search" placeholder="Filter: name, user, label, cause" aria-label="Filter jobs" value={q['q'] ?? ''} onInput={(event) => setQuery({q: event.currentTarget.value})} />
+      <input type="search" placeholder="Find: name, user, label, cause" aria-label="Find jobs" value={q['q'] ?? ''} onInput={(event) => setQuery({q: event.currentTarget.value, pages: undefined})} />
       <Segments label="State" value={q['state'] ?? ''} options={['', ...kStates]} set={(state) => setQuery({state, pages: undefined})} />
       {identity.value?.role !== 'user' && <label class="check"><input type="checkbox" checked={q['user'] === identity.value?.user} onChange={(event) => setQuery({user: event.currentTarget.checked ? identity.value?.user : undefined, pages: undefined})} /> only mine</label>}
       {q['label'] && <button type="button" class="toggle pressed" onClick={() => setQuery({label: undefined, pages: undefined})}>label <Safe text={q['label']} most={40} /> ✕</button>}
@@ -195,9 +217,9 @@ export function Jobs(): JSX.Element {
       {picked.value.length > 1 && <a class="button" href={`#/compare?jobs=${picked.value.join(',')}`}>Compare {picked.value.length}</a>}
     </div>
     <Show asked={asked.value} what="jobs">{(page) => <>
-      {!q['state'] && !words && <Attention jobs={page.items} />}
+      {!q['state'] && !words.length && <Attention jobs={page.items} />}
       {shown.length === 0
-        ? <Empty title={filtered || words ? 'No job is like that' : 'No job yet'}>{filtered || words ? <button type="button" class="button" onClick={() => setQuery({q: '', state: '', user: '', name: '', label: '', sweep: '', pages: ''})}>Show all</button>
+        ? <Empty title={filtered || words.length ? 'No job is like that' : 'No job yet'}>{filtered || words.length ? <button type="button" class="button" onClick={() => setQuery({q: '', state: '', user: '', name: '', label: '', sweep: '', pages: ''})}>Show all</button>
           : <>{maySubmit.value && <a class="button solid" href="#/submit">Submit the first</a>}<p>Or from a shell: <code>lockstep run -n 2 -- python train.py</code></p></>}</Empty>
         : <div class="table-wrap" role="region" aria-label="Jobs" tabIndex={0}><table class="table jobs"><caption class="away">{plural(shown.length, 'job')}</caption>
           <thead><tr><th scope="col"><span class="away">Compare</span></th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="only-wide">User</th><th scope="col" class="right only-wide">Ranks</th><th scope="col" class="right">Step</th><th scope="col">Loss</th><th scope="col" class="right only-wide">Productive</th><th scope="col" class="right when">Time</th><th scope="col" class="wide-column">What to know</th></tr></thead>

@@ -4,7 +4,7 @@ import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useRef} from 'preact/hooks';
 import {timeOfDay} from '../lib/format';
 import type {Job, Page} from '../types';
-import {get, reach} from '../state/api';
+import {get, parameters, reach} from '../state/api';
 import {live} from '../state/live';
 import {theme} from '../state/prefs';
 import {go, jobHref, place, query, setQuery} from '../state/router';
@@ -63,31 +63,55 @@ export function Shell({children}: {children: ComponentChildren}): JSX.Element {
 }
 
 // --- command palette --------------------------------------------------------------------------------------------------
-interface Choice {label: string; note?: string; run: () => void}
+interface Choice {label: string; note?: string; job?: string; run: () => void}
 const kJobPages: [string, string][] = [['', 'Overview'], ['ranks', 'Ranks'], ['gpus', 'GPUs'], ['rendezvous', 'Rendezvous'], ['logs', 'Logs'], ['events', 'Events'], ['evidence', 'Evidence'], ['config', 'Script and config']];
 
 function Palette(): JSX.Element | null {
   const text = useSignal('');
   const at = useSignal(0);
   const jobs = useSignal<Job[]>([]);
-  const asking = useSignal(false);
+  const asking = useSignal(0);
+  const hits = useSignal<{words: string; ids: string[]}>({words: '', ids: []});  // by what is not shown, too
   const entered = useSignal(false);  // before there was anything to choose from
   const list = useRef<HTMLUListElement>(null);
   const open = palette.value;
+  const begin = () => {
+    let on = true;
+    asking.value = asking.peek() + 1;
+    return () => {
+      if (on) asking.value = asking.peek() - 1;
+      on = false;
+    };
+  };
   useEffect(() => {
     if (!open) return;
     text.value = '';
     at.value = 0;
     entered.value = false;
-    asking.value = true;
-    let on = true;
-    void get<Page<Job>>('v1/jobs?limit=200&fields=id,name,user,state').then((page) => { jobs.value = page.items; }, () => undefined).then(() => { if (on) asking.value = false; });
-    return () => { on = false; };
+    const done = begin();
+    void get<Page<Job>>('v1/jobs?limit=200&fields=id,name,user,state').then(({items}) => { jobs.value = [...items, ...jobs.value.filter((one) => !items.some(({id}) => id === one.id))].slice(0, 400); }, () => undefined).then(done);
+    return done;
   }, [open]);
+  // The newest are here; lockstepd looks through all others for what is typed.
+  useEffect(() => {
+    const words = text.value.trim();
+    if (!open || words.length < 2) return;
+    const stop = new AbortController();
+    const done = begin();
+    const timer = setTimeout(() => void get<Page<Job>>(`v1/jobs${parameters({limit: 40, fields: 'id,name,user,state', q: words})}`, stop.signal).then(({items}) => {
+      hits.value = {words, ids: items.map(({id}) => id)};
+      jobs.value = [...jobs.value, ...items.filter((one) => !jobs.value.some(({id}) => id === one.id))];
+    }, () => undefined).then(done), 250);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+      done();
+    };
+  }, [open, text.value]);
   const first = useRef<() => void>(() => undefined);
   useEffect(() => {
-    if (!asking.value && entered.peek()) first.current();
-  }, [asking.value]);
+    if (entered.peek()) first.current();
+  }, [asking.value, jobs.value, hits.value]);
   useEffect(() => {
     list.current?.children[at.value]?.scrollIntoView({block: 'nearest'});
   }, [at.value]);
@@ -100,12 +124,13 @@ function Palette(): JSX.Element | null {
     ...kNav.map(([key, title]) => ({label: title, note: 'page', run: () => go([key])})),
     ...(maySubmit.value ? [{label: 'Submit a job', note: 'page', run: () => go(['submit'])}] : []),
     ...(['light', 'dark', 'auto'] as const).map((one) => ({label: `Colours: ${one}`, note: 'look', run: () => { theme.value = one; }})),
-    ...jobs.value.map((job) => ({label: job.name, note: `${job.state} · ${job.user} · ${job.id}`, run: () => { location.hash = jobHref(job.id); }})),
+    ...jobs.value.map((job) => ({label: job.name, note: `${job.state} · ${job.user} · ${job.id}`, job: job.id, run: () => { location.hash = jobHref(job.id); }})),
   ];
   const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = all.filter((choice) => rank ? true : words.every((word) => `${choice.label} ${choice.note}`.toLowerCase().includes(word))).slice(0, 40);
+  const found = all.filter((choice) => rank ? true : words.every((word) => `${choice.label} ${choice.note}`.toLowerCase().includes(word))
+    || hits.value.words === text.value.trim() && hits.value.ids.includes(choice.job ?? '')).slice(0, 40);
   const choose = (choice: Choice | undefined) => {
-    entered.value = !choice && asking.value;
+    entered.value = !choice && asking.value > 0;
     if (!choice) return;
     palette.value = false;
     choice.run();
