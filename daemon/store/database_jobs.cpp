@@ -130,12 +130,12 @@ Result<JobSearchTurn> Database::search(const RowQuery& query, const std::vector<
             wanted.push_back(in_lower_case(word));
         }
         const RowConditions where = conditions(query);
-        const auto statement =
-            impl_->statement(std::string{"SELECT "} + kJobColumns +
-                             ", json_extract(view, '$.framework'), json_extract(view, '$.cause.message'), "
+        const auto statement = impl_->statement(
+            std::string{"SELECT "} + kJobColumns +
+            ", json_extract(view, '$.framework'), json_extract(view, '$.cause.message'), "
             "json_extract(view, '$.labels')"
-                             " FROM jobs WHERE 1" +
-                             where.sql + " ORDER BY id DESC LIMIT ?");
+            " FROM jobs WHERE 1" +
+            where.sql + " ORDER BY id DESC LIMIT ?");
         bind(*statement, where, rows + 1);
         JobSearchTurn out;
         while (statement->executeStep()) {

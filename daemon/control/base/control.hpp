@@ -82,9 +82,9 @@ inline tl::unexpected<SubmitError> refuse(SubmitError error) {
 inline constexpr const char* kSweepLabel = "lockstep:sweep";
 
 struct JobQuery {
-    std::vector<JobState> states;         // any of these; empty = any
-    std::vector<std::string> words;       // each is in its id, name, user, framework, labels or cause
-    std::string user, name;               // "" = any
+    std::vector<JobState> states;    // any of these; empty = any
+    std::vector<std::string> words;  // each is in its id, name, user, framework, labels or cause
+    std::string user, name;          // "" = any
     std::string label_name, label_value;  // label=name:value; "" = any
     std::string sweep;                    // id of a sweep's first job; "" = any
     std::size_t limit = 50;

@@ -343,9 +343,9 @@ RouteParts list_jobs_route(const RouteContext& context) {
         {"state", "string", "Only jobs in this state, or in one of these: running,queued."},
         {"q", "string",
          "Only jobs in whose id, name, user, framework, labels, as name:value, or cause each of "
-                    "these words occurs, in upper or lower case. An answer ends after 20,000 jobs "
-                    "that were looked at, also with fewer items than `limit`: go on while there is "
-                    "a next_cursor."},
+         "these words occurs, in upper or lower case. An answer ends after 20,000 jobs "
+         "that were looked at, also with fewer items than `limit`: go on while there is "
+         "a next_cursor."},
         {"user", "string", "Only this user's."},
         {"name", "string", "Only jobs of this name."},
         {"label", "string", "Only jobs with this label, as name:value."},

@@ -67,7 +67,8 @@ TEST_F(DatabaseTest, ASearchLooksAtEveryJobATurnAtATime) {
     for (int i = 1; i <= 9; ++i) {
         SubmitWrite write = submission(i);
         if (i == 2) {
-            write.append.row.view = R"({"framework":"pytorch","labels":{"Team":"Vision","n":"ü"},"cause":{"message":"Out of memory"}})";
+            write.append.row.view =
+                R"({"framework":"pytorch","labels":{"Team":"Vision","n":"ü"},"cause":{"message":"Out of memory"}})";
         }
         submit(write);
     }
@@ -77,7 +78,8 @@ TEST_F(DatabaseTest, ASearchLooksAtEveryJobATurnAtATime) {
     EXPECT_EQ(first.looked_at, 4U);
     EXPECT_TRUE(first.more);
     query.before = first.last;
-    const auto second = *db_->search(query, {"EVEN", "team:vis", "PyTorch", "ada", "ü", "MEMORY"}, 5);
+    const auto second =
+        *db_->search(query, {"EVEN", "team:vis", "PyTorch", "ada", "ü", "MEMORY"}, 5);
     ASSERT_EQ(second.found.size(), 1U);
     EXPECT_EQ(second.found[0].last_seq, 2);
     EXPECT_EQ(second.looked_at, 5U);
