@@ -183,6 +183,18 @@ export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wa
     </div></>;
 }
 
+/** A page that runs is drawn again every second: what is typed stays until Enter or whatever leaves the box; Escape takes it back. */
+function RankBox({rank, last}: {rank: number; last: number}): JSX.Element {
+  const typed = useSignal<string | undefined>(undefined);
+  const done = () => {
+    const wanted = typed.value;
+    typed.value = undefined;
+    if (wanted && Number(wanted) >= 0 && Number(wanted) !== rank) setQuery({rank: Math.floor(Number(wanted)), at: undefined});
+  };
+  return <label class="field-inline">Rank <input type="number" min="0" max={last} value={typed.value ?? String(rank)} onInput={(event) => { typed.value = event.currentTarget.value; }} onChange={done} onBlur={done}
+    onKeyDown={(event) => { if (event.key === 'Enter') done(); else if (event.key === 'Escape') typed.value = undefined; }} /></label>;
+}
+
 interface Hit {text: string; count: number; ranks: string; first?: {rank: number; offset: number; time?: string}}
 
 function SearchAll({job, text, regex}: {job: Job; text: string; regex: boolean}): JSX.Element {
@@ -228,7 +240,7 @@ export function Logs({job}: JobPageProps): JSX.Element {
   const last = (job.resources.nodes ?? 1) * (job.resources.ranks_per_node ?? 1) - 1;
   return <>
     <div class="filters" role="search">
-      <label class="field-inline">Rank <input type="number" min="0" max={last} value={rank} onChange={(event) => setQuery({rank: event.currentTarget.value, at: undefined})} /></label>
+      <RankBox rank={rank} last={last} />
       <form class="row" aria-label="Search" onSubmit={(event) => { event.preventDefault(); setQuery({q: typed.value}); }}>
         <input type="search" placeholder="Search" aria-label="Search the log" value={typed.value} onInput={(event) => { typed.value = event.currentTarget.value; if (q['all'] !== '1') setQuery({q: typed.value}); }} /></form>
       <Toggle on={regex} set={(on) => setQuery({regex: on ? 1 : undefined})}>.*</Toggle>
