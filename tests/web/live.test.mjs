@@ -181,7 +181,7 @@ test('what a rank does is recorded from its page, shown, and downloaded', async 
   if (process.env.LOCKSTEP_WEB_SHOTS) await page.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/profiles.png`, fullPage: true});
   await browser.axe(page, 'profiles');
   const coming = page.waitForEvent('download');
-  await page.getByRole('link', {name: 'Download stacks.txt of rank 1'}).click();
+  await page.getByRole('button', {name: 'Download stacks.txt of rank 1'}).click();
   const file = await coming;
   assert.equal(file.suggestedFilename(), 'rank-1.stacks.txt');
   assert.match(fs.readFileSync(await file.path(), 'utf8'), /^MainThread;.*main \(train\.py:\d+\).* \d+$/m);

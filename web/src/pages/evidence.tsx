@@ -3,10 +3,11 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {count, dateTime, plural, rankRanges, seconds} from '../lib/format';
 import type {Evidence, EvidenceRank} from '../types';
-import {getText, parameters} from '../state/api';
-import {isOver, useAsk, useWork} from '../state/data';
+import {parameters} from '../state/api';
+import {isOver, useAsk} from '../state/data';
 import {jobHref} from '../state/router';
 import {Card, Code, Empty, More, Safe, Show} from '../ui/basics';
+import {Files, FileText} from '../ui/save';
 import type {JobPageProps} from './job';
 
 /** What the kernel says of a process, in words. */
@@ -31,22 +32,18 @@ export function groupStacks(ranks: EvidenceRank[]): Group[] {
   return [...groups.values()].sort((a, b) => Number(b.behind) - Number(a.behind) || a.ranks.length - b.ranks.length);
 }
 
-function File({id, look, rank, name}: {id: string; look: Evidence; rank: number; name: string}): JSX.Element {
-  const {state, again} = useWork<string>(`${id} ${look.attempt} ${look.generation} ${rank} ${name}`,
-    (stop) => getText(`v1/jobs/${id}/evidence/${encodeURIComponent(name)}${parameters({attempt: look.attempt, generation: look.generation, rank})}`, stop));
-  return <Show asked={state.value} what={name} again={again}>{(text) => <Code label={`${name} of rank ${rank}`} text={text} />}</Show>;
-}
-
 function Stacks({job, look, group, odd}: {job: JobPageProps['job']; look: Evidence; group: Group; odd: boolean}): JSX.Element {
   const chosen = useSignal<{rank: number; name: string} | undefined>(undefined);
+  const path = (rank: number) => (name: string) => (offset: number) => `v1/jobs/${job.id}/evidence/${encodeURIComponent(name)}${parameters({attempt: look.attempt, generation: look.generation, rank, offset})}`;
+  const open = chosen.value;
+  const file = open && group.ranks.find((one) => one.rank === open.rank)?.files.find((one) => one.name === open.name);
   const nodes = new Set(group.ranks.map((one) => one.node));
   return <li class={`stack ${group.behind || odd ? 'stack-behind' : ''}`}>
     <div class="row"><b>{plural(group.ranks.length, 'rank')}</b><span class="chip">{rankRanges(group.ranks.map((one) => one.rank)).slice(0, 80)}</span><span class="quiet">on {nodes.size === 1 ? <bdi>{[...nodes][0]}</bdi> : plural(nodes.size, 'node')}</span>{group.behind ? <span class="chip chip-bad">behind the others</span> : odd && <span class="chip chip-warn">the odd one out</span>}
       <span class="quiet">{group.ranks[0]!.step !== undefined && `step ${count(group.ranks[0]!.step)}`}{group.ranks[0]!.state && ` · ${kStates[group.ranks[0]!.state!] ?? `state ${group.ranks[0]!.state}`}`}</span></div>
     <code class="frame"><Safe text={group.frame} most={400} /></code>
-    <details><summary>Ranks and files</summary><ul class="plain">{group.ranks.slice(0, kRanks).map((one) => <li key={one.rank}><a href={jobHref(job.id, `ranks/${one.rank}`)}>rank {one.rank}</a> <span class="quiet"><bdi>{one.node}</bdi> pid {one.pid} {one.wchan && <bdi>{one.wchan}</bdi>}</span> {one.files.map((file) => <button key={file.name} type="button" class="link-button" aria-pressed={chosen.value?.rank === one.rank && chosen.value.name === file.name}
-      onClick={() => { chosen.value = {rank: one.rank, name: file.name}; }}><Safe text={file.name} /></button>)}{one.missing.map((what) => <span key={what.what} class="quiet" title={what.why}> no <Safe text={what.what} />: <Safe text={what.why} most={100} /></span>)}</li>)}</ul><More of={group.ranks.length} most={kRanks} what="rank" />
-      {chosen.value && <File key={`${chosen.value.rank} ${chosen.value.name}`} id={job.id} look={look} rank={chosen.value.rank} name={chosen.value.name} />}</details></li>;
+    <details><summary>Ranks and files</summary><ul class="plain">{group.ranks.slice(0, kRanks).map((one) => <li key={one.rank}><a href={jobHref(job.id, `ranks/${one.rank}`)}>rank {one.rank}</a> <span class="quiet"><bdi>{one.node}</bdi> pid {one.pid} {one.wchan && <bdi>{one.wchan}</bdi>}</span> <Files files={one.files} rank={one.rank} path={path(one.rank)} shown={open?.rank === one.rank ? open.name : undefined} show={({name}) => { chosen.value = {rank: one.rank, name}; }} />{one.missing.map((what) => <span key={what.what} class="quiet" title={what.why}> no <Safe text={what.what} />: <Safe text={what.why} most={100} /></span>)}</li>)}</ul><More of={group.ranks.length} most={kRanks} what="rank" />
+      {open && file && <FileText key={`${open.rank} ${open.name}`} path={path(open.rank)(open.name)} of={look.time} file={file}>{(text) => <Code label={`${open.name} of rank ${open.rank}`} text={text} />}</FileText>}</details></li>;
 }
 
 export function EvidenceView({job}: JobPageProps): JSX.Element {

@@ -5,12 +5,15 @@ import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {bytes, count, plural} from '../lib/format';
 import {ansi, clipped, levelOf, LineReader} from '../lib/text';
 import {download, fileName} from '../lib/export';
+import type {Values} from '../lib/paths';
 import type {Job} from '../types';
-import {ApiError, follow, get, good, parameters} from '../state/api';
+import {ApiError, follow, get, parameters} from '../state/api';
 import {isOver, throttled, useWork} from '../state/data';
+import {slice} from '../state/files';
 import {inPlace} from '../state/live';
 import {formatPlace, query, setQuery} from '../state/router';
-import {Card, Empty, Safe, say, Segments, Show, Toggle} from '../ui/basics';
+import {Card, Empty, Safe, Segments, Show, Toggle} from '../ui/basics';
+import {useSaving} from '../ui/save';
 import type {JobPageProps} from './job';
 
 const kKept = 20_000;
@@ -51,24 +54,7 @@ export function searchPattern(text: string, regex: boolean): RegExp | undefined 
   }
 }
 
-/** A piece of a rank's log, and the bytes it begins at and the next one would. */
-async function slice(id: string, wanted: Record<string, number | undefined>, stop?: AbortSignal): Promise<{bytes: Uint8Array; offset: number; next: number; instead: string | null}> {
-  const response = await good(`v1/jobs/${id}/logs${parameters(wanted)}`, stop);
-  const header = (name: string) => response.headers.get(`Lockstep-Log-${name}`);
-  return {bytes: new Uint8Array(await response.arrayBuffer()), offset: Number(header('Offset')), next: Number(header('Next')), instead: header('Rank')};
-}
-
-/** All that a rank has printed. */
-async function whole(id: string, rank: number): Promise<Blob> {
-  const parts: Uint8Array[] = [];
-  for (let offset = 0; ;) {
-    const {bytes, next} = await slice(id, {rank, offset});
-    parts.push(bytes);
-    // A full slice is 1 MiB: behind a shorter one is only what has been printed meanwhile.
-    if (next - offset < 1 << 20) return new Blob(parts as BlobPart[]);
-    offset = next;
-  }
-}
+const logPath = (id: string, wanted: Values) => `v1/jobs/${id}/logs${parameters(wanted)}`;
 
 /** The log of one rank: its tail, or what is from the byte `begin` on. A log that grows is followed; scrolling up pauses,
  *  the end goes on. */
@@ -110,7 +96,7 @@ export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wa
         let pause = 5000;
         try {
           // Who has not begun yet has no log, but can be followed.
-          const there = await slice(job.id, {rank, ...(at === undefined ? {tail} : {offset: at})}, stop.signal).catch((failed: ApiError) => {
+          const there = await slice(logPath(job.id, {rank, ...(at === undefined ? {tail} : {offset: at})}), stop.signal).catch((failed: ApiError) => {
             if (!live || failed.status !== 404) throw failed;
           });
           error.value = undefined;
@@ -130,7 +116,7 @@ export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wa
           }
           at = there?.next ?? at ?? 0;
           loaded.value = true;
-          if (live && !await inPlace(() => follow(`v1/jobs/${job.id}/logs${parameters({rank, offset: at, follow: true})}`, {}, stop.signal, (chunk) => {
+          if (live && !await inPlace(() => follow(logPath(job.id, {rank, offset: at, follow: true}), {}, stop.signal, (chunk) => {
             at = at! + chunk.byteLength;
             add(reader.push(chunk));
           }))) {
@@ -220,16 +206,7 @@ export function Logs({job}: JobPageProps): JSX.Element {
   const following = q['follow'] !== '0';
   const wrap = q['wrap'] === '1';
   const at = q['at'] === undefined ? undefined : Number(q['at']) || 0;
-  const busy = useSignal(false);
-  const save = async () => {
-    busy.value = true;
-    try {
-      download(`${fileName(job.name, `rank-${rank}`)}.log`, await whole(job.id, rank));
-    } catch (error) {
-      say((error as Error).message, true);
-    }
-    busy.value = false;
-  };
+  const {came, save} = useSaving();
   useEffect(() => {
     const key = (event: KeyboardEvent) => {
       if (event.key === 'f' && !event.ctrlKey && !event.metaKey && !(event.target as Element).closest('input, textarea, select')) setQuery({follow: following ? 0 : undefined});
@@ -248,7 +225,7 @@ export function Logs({job}: JobPageProps): JSX.Element {
       <Segments label="Level" value={q['level'] ?? ''} options={[['', 'all lines'], ['warning', 'warnings'], ['error', 'errors']]} set={(level) => setQuery({level})} />
       <Toggle on={wrap} set={(on) => setQuery({wrap: on ? 1 : undefined})}>wrap</Toggle>
       {!isOver(job) && at === undefined && <Toggle on={following} set={(on) => setQuery({follow: on ? undefined : 0})}>follow</Toggle>}
-      <button type="button" class="button" disabled={busy.value} onClick={save}>{busy.value ? 'Downloading…' : 'Download all'}</button>
+      <button type="button" class="button" disabled={came !== undefined} onClick={() => void save(`${fileName(job.name, `rank-${rank}`)}.log`, (offset) => logPath(job.id, {rank, offset}))}>{came !== undefined ? `Downloading… ${bytes(came)}` : 'Download all'}</button>
     </div>
     {text && !find && <p class="bad">That is no regular expression yet.</p>}
     {all && <SearchAll job={job} text={text} regex={regex} />}

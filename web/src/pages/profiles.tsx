@@ -2,21 +2,21 @@
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect} from 'preact/hooks';
-import {bytes, dateTime, percent, plural, seconds, timeOfDay} from '../lib/format';
+import {dateTime, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {hottest, threads, type Frame} from '../lib/stacks';
 import type {Captured, Profile, ProfileAsked} from '../types';
-import {getText, parameters, send, type ApiError} from '../state/api';
+import {parameters, send, type ApiError} from '../state/api';
 import {now} from '../state/clock';
-import {isOver, useAsk, useWork} from '../state/data';
+import {isOver, useAsk} from '../state/data';
 import {jobHref, place} from '../state/router';
 import {mayAct} from '../state/session';
 import {Card, Code, Empty, Grid, Safe, Segments, Show} from '../ui/basics';
+import {Files, FileText, readable} from '../ui/save';
 import type {JobPageProps} from './job';
 
 const kSmallest = 0.004;  // of the width: what is narrower is not drawn
 const kRows = 48;
 const kThreads = 8;       // to choose from
-const kRead = 4e6;        // bytes of a text that is shown; a longer one is a file
 
 /** A frame above its callees, as wide as it was often there. */
 function Flame({frame, whole, zoom, rows = kRows}: {frame: Frame; whole: number; zoom: (frame: Frame) => void; rows?: number}): JSX.Element {
@@ -40,23 +40,15 @@ function Stacks({text}: {text: string}): JSX.Element {
     <div class="flames" aria-hidden="true"><Flame frame={near.value ?? thread} whole={(near.value ?? thread).count} zoom={(frame) => { near.value = frame; }} /></div></>;
 }
 
-const readable = ({name, size}: Captured) => name.endsWith('.txt') && size <= kRead;
-
-function Text({path, name, rank}: {path: string; name: string; rank: number}): JSX.Element {
-  const {state, again} = useWork<string>(path, (stop) => getText(path, stop));
-  return <Show asked={state.value} what={name} again={again}>{(text) => (name.endsWith('stacks.txt') ? <Stacks text={text} /> : <Code label={`${name} of rank ${rank}`} text={text} />)}</Show>;
-}
-
 function Taken({job, one, newest}: {job: JobPageProps['job']; one: Profile; newest: boolean}): JSX.Element {
   const open = useSignal<{rank: number; file: Captured} | undefined>(newest ? one.ranks.flatMap(({rank, files}) => files.map((file) => ({rank, file}))).find(({file}) => readable(file)) : undefined);
-  const path = (rank: number, name: string) => `v1/jobs/${job.id}/profiles/${encodeURIComponent(name)}${parameters({attempt: one.attempt, generation: one.generation, profile: one.profile, rank})}`;
+  const path = (rank: number) => (name: string) => (offset: number) => `v1/jobs/${job.id}/profiles/${encodeURIComponent(name)}${parameters({attempt: one.attempt, generation: one.generation, profile: one.profile, rank, offset})}`;
   const shown = open.value;
   return <Card title={`Profile ${one.profile}, generation ${one.generation}${one.attempt > 1 ? ` of attempt ${one.attempt}` : ''}`} aside={<span class="quiet">{dateTime(seconds(one.time))} · <bdi>{one.by}</bdi> · {one.seconds} s</span>}>
     <p><Safe text={one.message} most={400} /></p>
-    <ul class="plain">{one.ranks.map(({rank, node, files, missing}) => <li key={rank} class="row"><a href={jobHref(job.id, `ranks/${rank}`)}>rank {rank}</a><span class="quiet"><bdi>{node}</bdi></span>{files.map((file) => <span key={file.name}>{readable(file) && <button type="button" class="link-button" aria-pressed={shown?.rank === rank && shown.file.name === file.name} aria-label={`${file.name} of rank ${rank}`} onClick={() => { open.value = {rank, file}; }}><Safe text={file.name} /></button>}
-      {' '}<a href={path(rank, file.name)} download={`rank-${rank}.${file.name}`} aria-label={`Download ${file.name} of rank ${rank}`}>{readable(file) ? '↓' : <Safe text={file.name} />}</a> <span class="quiet">{bytes(file.size)}</span></span>)}
+    <ul class="plain">{one.ranks.map(({rank, node, files, missing}) => <li key={rank} class="row"><a href={jobHref(job.id, `ranks/${rank}`)}>rank {rank}</a><span class="quiet"><bdi>{node}</bdi></span><Files files={files} rank={rank} path={path(rank)} shown={shown?.rank === rank ? shown.file.name : undefined} show={(file) => { open.value = {rank, file}; }} />
       {missing.map((gap) => <span key={gap.what} class="quiet">no {gap.what === 'all' ? 'profile' : <Safe text={gap.what} />}: <Safe text={gap.why} /></span>)}</li>)}</ul>
-    {shown && <Text key={path(shown.rank, shown.file.name)} path={path(shown.rank, shown.file.name)} name={shown.file.name} rank={shown.rank} />}</Card>;
+    {shown && <FileText key={`${shown.rank} ${shown.file.name}`} path={path(shown.rank)(shown.file.name)} of={one.time} file={shown.file}>{(text) => (shown.file.name.endsWith('stacks.txt') ? <Stacks text={text} /> : <Code label={`${shown.file.name} of rank ${shown.rank}`} text={text} />)}</FileText>}</Card>;
 }
 
 export function Profiles({job}: JobPageProps): JSX.Element {
