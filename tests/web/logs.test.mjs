@@ -61,6 +61,108 @@ test('what is typed into the box of the rank stays while the page is drawn again
   await job.cancel();
 });
 
+/** The line at the top of what is seen, and how far it is scrolled out. */
+const top = () => log().evaluate((box) => {
+  const from = box.getBoundingClientRect().top;
+  const row = [...box.querySelectorAll('.log-line')].find((one) => one.getBoundingClientRect().bottom > from + 1);
+  return row ? `${row.textContent} at ${Math.round(row.getBoundingClientRect().top - from)}` : '';
+});
+const atEnd = () => log().evaluate((box) => box.scrollHeight - box.scrollTop - box.clientHeight < 2);
+const high = () => log().evaluate((box) => box.scrollHeight);
+const lines = (from, count) => Array.from({length: count}, (_, i) => `line ${from + i}\n`).join('');
+
+test('a progress bar moves, in one line', async () => {
+  const job = await talker('bar');
+  await daemon.waitFor(job.id, (one) => one.state === 'running', 'it runs');
+  await goTo(`#/jobs/${job.id}/logs?rank=1`);
+  job.print('epoch 1\n\r  0%|     |');
+  await log().getByText('0%|     |').waitFor();
+  for (const bar of [' 20%|#    |', ' 80%|#### |', '100%|#####|']) {
+    job.print(`\r${bar}`);
+    await log().getByText(bar.trim()).waitFor();
+    assert.equal(await log().locator('.log-line').count(), 2);
+  }
+  job.print('\nepoch 2\n');
+  await log().getByText('epoch 2').waitFor();
+  assert.deepEqual((await log().innerText()).split('\n').map((line) => line.trim()).filter(Boolean), ['epoch 1', '100%|#####|', 'epoch 2']);
+  await shot('logs-bar');
+  await job.cancel();
+});
+
+for (const wrap of [false, true]) {
+  test(`a line that is read stays where it is, whatever comes, goes and ends${wrap ? ', in a log that is wrapped' : ''}`, async () => {
+    const job = await talker(wrap ? 'wrapped' : 'read');
+    await daemon.waitFor(job.id, (one) => one.state === 'running', 'it runs');
+    job.print(lines(0, 3000));
+    await goTo(`#/jobs/${job.id}/logs?rank=1${wrap ? '&wrap=1' : ''}`);
+    await log().getByText('line 2999', {exact: true}).waitFor();
+    job.print(`${lines(3000, 2000)}${'wide '.repeat(100)}\n`);
+    await log().getByText('wide').waitFor();
+    assert.ok(await atEnd(), 'the end is followed');
+    await log().evaluate((box) => { box.scrollTop = box.scrollHeight - 500 * 19 - 7; });
+    const read = await until(async () => (await top()).startsWith('line 4') && top(), async () => `somewhere above: ${await top()}`);
+    const stays = async (what) => assert.equal(await top(), read, what);
+    // New lines, so many that the oldest go.
+    const before_ = await high();
+    job.print(lines(5000, 500));
+    if (!wrap) await until(async () => (await high()) >= before_ + 500 * 19, 'new lines come');
+    await stays('new lines');
+    job.print(lines(5500, 16_500));
+    await page.getByText(/^[\d\u2009]+ lines before these are not kept here/).waitFor();
+    await stays('older lines go');
+    // Paused, and on.
+    const follow = page.getByRole('button', {name: 'follow', exact: true});
+    for (const on of ['false', 'true']) {
+      await follow.click();
+      await until(async () => (await follow.getAttribute('aria-pressed')) === on, `follow: ${on}`);
+      await stays(`follow: ${on}`);
+    }
+    job.print('the last\n');
+    await until(async () => (await (await daemon.request('GET', `v1/jobs/${job.id}/logs?rank=1&tail=1`)).text()).includes('the last'), 'it is in the log');
+    await job.cancel();
+    await page.locator('.job-title .state', {hasText: 'cancelled'}).waitFor();
+    await stays('the job is over');
+    await shot(`logs-over${wrap ? '-wrapped' : ''}`);
+    assert.ok(await page.getByText(/^[\d\u2009]+ lines before these are not kept here/).isVisible(), 'it is not read anew');
+    // The end is below; lines that are wrapped exist as far as somebody has scrolled.
+    await until(async () => {
+      await log().evaluate((box) => { box.scrollTop = box.scrollHeight; });
+      return (await atEnd()) && (await log().innerText()).trimEnd().endsWith('the last');
+    }, async () => (await log().innerText()).slice(-200));
+  });
+}
+
+test('text that is selected stays selected while lines come', async () => {
+  const job = await talker('selected');
+  await daemon.waitFor(job.id, (one) => one.state === 'running', 'it runs');
+  await goTo(`#/jobs/${job.id}/logs?rank=1`);
+  job.print(`${lines(0, 300)}needle\n`);
+  await log().getByText('needle', {exact: true}).dblclick();
+  const selected = () => page.evaluate(() => getSelection().toString());
+  assert.equal(await selected(), 'needle');
+  const read = await top();
+  const before_ = await high();
+  job.print(lines(300, 400));
+  await until(async () => (await high()) >= before_ + 400 * 19, 'new lines come');
+  assert.equal(await selected(), 'needle');
+  assert.equal(await top(), read);
+  await shot('logs-selected');
+  // Also where somebody scrolls away from it.
+  await log().evaluate((box) => { box.scrollTop = 0; });
+  await log().getByText('line 0', {exact: true}).waitFor();
+  assert.equal(await selected(), 'needle');
+  await log().evaluate((box) => { box.scrollTop = box.scrollHeight; });
+  await log().getByText('line 699', {exact: true}).waitFor();
+  assert.equal(await selected(), 'needle');
+  // Let go, the end is followed again.
+  await log().getByText('line 699', {exact: true}).click();
+  assert.equal(await selected(), '');
+  job.print(lines(700, 100));
+  await log().getByText('line 799', {exact: true}).waitFor();
+  await until(atEnd, 'the end is followed again');
+  await job.cancel();
+});
+
 test('no page broke the content policy, asked another host or threw', () => {
   assert.deepEqual(browser.violations, []);
   assert.deepEqual(browser.errors, []);

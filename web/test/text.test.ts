@@ -1,5 +1,5 @@
 import {describe, expect, it} from 'vitest';
-import {ansi, clipped, levelOf, LineReader, visible} from '../src/lib/text';
+import {ansi, clipped, levelOf, visible} from '../src/lib/text';
 
 describe('text of strangers', () => {
   it('writes out control, direction and invisible characters', () => {
@@ -43,12 +43,4 @@ it('a line knows its level', () => {
   expect(levelOf('KeyError: labels')).toBe('error');
   expect(levelOf('WARNING: slow')).toBe('warning');
   expect(levelOf('step 3 loss 0.2')).toBe('plain');
-});
-
-it('lines come whole, also when a character is cut between chunks', () => {
-  const bytes = new TextEncoder().encode('eins\nzwölf\ndrei');
-  const reader = new LineReader();
-  const cut = 8;  // inside ö
-  expect([...reader.push(bytes.slice(0, cut)), ...reader.push(bytes.slice(cut))]).toEqual(['eins', 'zwölf']);
-  expect(reader.open).toBe('drei');
 });

@@ -96,19 +96,3 @@ export function levelOf(line: string): 'error' | 'warning' | 'plain' {
   if (/\b(?:error|fatal|critical|exception|traceback|panic|abort(?:ed)?)\b|\b\w+Error:/i.test(line.slice(0, 400))) return 'error';
   return /\bwarn(?:ing)?\b/i.test(line.slice(0, 400)) ? 'warning' : 'plain';
 }
-
-/** Lines out of chunks of bytes as they arrive; a multi-byte character may be cut between two of them. */
-export class LineReader {
-  private decoder = new TextDecoder('utf-8');
-  private rest = '';
-  /** The lines that `chunk` ends. */
-  push(chunk: Uint8Array): string[] {
-    const lines = (this.rest + this.decoder.decode(chunk, {stream: true})).split('\n');
-    this.rest = lines.pop() ?? '';
-    return lines;
-  }
-  /** What has no line end yet. */
-  get open(): string {
-    return this.rest;
-  }
-}

@@ -1,34 +1,32 @@
 // What ranks print: the tail of one as it comes, and a search over all.
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
-import {useEffect, useMemo, useRef} from 'preact/hooks';
+import {useEffect, useLayoutEffect, useMemo, useRef} from 'preact/hooks';
 import {bytes, count, plural} from '../lib/format';
-import {ansi, clipped, levelOf, LineReader} from '../lib/text';
+import {ansi, clipped, levelOf} from '../lib/text';
 import {download, fileName} from '../lib/export';
 import type {Values} from '../lib/paths';
 import type {Job} from '../types';
 import {ApiError, follow, get, parameters} from '../state/api';
 import {isOver, throttled, useWork} from '../state/data';
-import {slice} from '../state/files';
+import {kSlice, slice} from '../state/files';
 import {inPlace} from '../state/live';
 import {formatPlace, query, setQuery} from '../state/router';
+import {indexOf, Tail, windowOf, type Line, type Place} from '../state/tail';
 import {Card, Empty, Safe, Segments, Show, Toggle} from '../ui/basics';
 import {useSaving} from '../ui/save';
 import type {JobPageProps} from './job';
 
-const kKept = 20_000;
 const kShown = 2_000;  // characters of a line, until it is asked for whole
 const kRow = 19;
 const kBefore = 400;  // bytes before what was searched for
-
-interface Line {text: string; number: number}
 
 /** A line with its colours; what a search found is marked. */
 function LogLine({line, wrap, found}: {line: Line; wrap: boolean; found?: RegExp}): JSX.Element {
   const long = line.text.length > kShown;
   const spans = useMemo(() => ansi(long ? line.text.slice(0, kShown) : line.text), [line.text]);
   const level = levelOf(line.text);
-  return <div class={`log-line ${level !== 'plain' ? `log-${level}` : ''} ${wrap ? 'log-wrap' : ''}`}>{spans.map((span, i) => <span key={i} class={span.style || undefined}>{found ? marked(span.text, found) : span.text}</span>)}
+  return <div data-n={line.number} class={`log-line ${level !== 'plain' ? `log-${level}` : ''} ${wrap ? 'log-wrap' : ''}`}>{spans.map((span, i) => <span key={i} class={span.style || undefined}>{found ? marked(span.text, found) : span.text}</span>)}
     {long && <button type="button" class="link-button" onClick={() => download(`line-${line.number}.txt`, line.text)}>… {bytes(line.text.length - kShown)} more, as a file</button>}</div>;
 }
 
@@ -56,76 +54,59 @@ export function searchPattern(text: string, regex: boolean): RegExp | undefined 
 
 const logPath = (id: string, wanted: Values) => `v1/jobs/${id}/logs${parameters(wanted)}`;
 
-/** The log of one rank: its tail, or what is from the byte `begin` on. A log that grows is followed; scrolling up pauses,
- *  the end goes on. */
-export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wanted, find, level, wrap = false}: {
-  job: Job; rank: number; tail?: number; begin?: number; height?: number; follow?: boolean; find?: RegExp; level?: string; wrap?: boolean;
-}): JSX.Element {
-  const lines = useRef<Line[]>([]);
+/** The lines of a rank's log: read from its tail or from the byte `begin` on, further while it is followed, to its end when the
+ *  job is over. What is shown stays whatever becomes of the job. */
+function useTail(job: Job, rank: number, tail: number, begin: number | undefined, wanted: boolean | undefined) {
+  const kept = useRef(new Tail());
   const tick = useSignal(0);
   const error = useSignal<ApiError | undefined>(undefined);
   const loaded = useSignal(false);
   const instead = useSignal<string | null>(null);
-  const dropped = useSignal(0);
-  const box = useRef<HTMLDivElement>(null);
-  const top = useSignal(0);
-  const atEnd = useRef(true);
-  const live = wanted && !isOver(job);
+  const mode = isOver(job) ? 'over' : wanted ? 'live' : 'still';
   useEffect(() => {
-    const stop = new AbortController();
-    lines.current = [];
-    dropped.value = 0;
+    kept.current = new Tail(!!begin);
     loaded.value = false;
     error.value = undefined;
-    atEnd.current = begin === undefined;
-    let n = 0;
+  }, [job.id, rank, tail, begin]);
+  useEffect(() => {
+    const stop = new AbortController();
     const draw = throttled(() => { tick.value++; }, 100);
-    const add = (texts: string[]) => {
-      for (const text of texts) lines.current.push({text, number: ++n});
-      if (lines.current.length > kKept) {
-        dropped.value += lines.current.length - kKept;
-        lines.current = lines.current.slice(-kKept);
-      }
+    const add = (bytes: Uint8Array, next: number) => {
+      if (stop.signal.aborted) return;  // another one reads on
+      kept.current.push(bytes, next);
       draw();
     };
     const run = async () => {
-      let at = begin;  // the byte that comes next
-      let cut = !!begin;  // the first line is a part of one
-      let reader = new LineReader();
       for (let failures = 0; !stop.signal.aborted;) {
         let pause = 5000;
         try {
+          const at = kept.current.next;
+          if (at !== undefined && (mode === 'still' || begin !== undefined)) return;
           // Who has not begun yet has no log, but can be followed.
-          const there = await slice(logPath(job.id, {rank, ...(at === undefined ? {tail} : {offset: at})}), stop.signal).catch((failed: ApiError) => {
-            if (!live || failed.status !== 404) throw failed;
+          const there = await slice(logPath(job.id, {rank, ...(at !== undefined ? {offset: at} : begin !== undefined ? {offset: begin} : {tail})}), stop.signal).catch((failed: ApiError) => {
+            if (mode !== 'live' || failed.status !== 404) throw failed;
           });
+          if (stop.signal.aborted) return;
           error.value = undefined;
           failures = 0;
+          if (there && at !== undefined && there.offset < at) {
+            // It was longer: this is the log of another start.
+            kept.current = new Tail();
+            continue;
+          }
           if (there) {
             instead.value = there.instead;
-            if (at !== undefined && there.offset < at) {
-              // It was longer: this is the log of another start.
-              at = undefined;
-              cut = false;
-              reader = new LineReader();
-              lines.current = [];
-              continue;
-            }
-            add(reader.push(there.bytes).slice(cut ? 1 : 0));
-            cut = false;
-          }
-          at = there?.next ?? at ?? 0;
+            add(there.bytes, there.next);
+          } else kept.current.next ??= 0;
           loaded.value = true;
-          if (live && !await inPlace(() => follow(logPath(job.id, {rank, offset: at, follow: true}), {}, stop.signal, (chunk) => {
-            at = at! + chunk.byteLength;
-            add(reader.push(chunk));
-          }))) {
+          if (mode === 'over') {
+            if (!there || there.next - there.offset < kSlice) return;
+            continue;
+          }
+          if (mode === 'live' && !await inPlace(() => follow(logPath(job.id, {rank, offset: kept.current.next, follow: true}), {}, stop.signal, (chunk) => add(chunk, kept.current.next! + chunk.byteLength)))) {
             await new Promise((resolve) => setTimeout(resolve, 1000));
             continue;  // other tabs follow logs: this one asks
           }
-          if (reader.open) add([reader.open]);
-          reader = new LineReader();
-          if (!live) return;
         } catch (failed) {
           const known = failed instanceof ApiError ? failed : new ApiError(0, undefined, 'lockstepd does not answer');
           if (stop.signal.aborted) return;
@@ -142,27 +123,96 @@ export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wa
     };
     void run();
     return () => stop.abort();
-  }, [job.id, rank, tail, begin, live]);
-  const shown = useMemo(() => {
-    if (!find && !level) return lines.current;
-    return lines.current.filter((line) => (!level || levelOf(line.text) === level || (level === 'warning' && levelOf(line.text) === 'error')) && (!find || (find.lastIndex = 0, find.test(line.text))));
-  }, [tick.value, find, level, lines.current]);
+  }, [job.id, rank, tail, begin, mode]);
+  return {kept, tick, error, loaded, instead};
+}
+
+/** Where the reader is: at the end, which is followed, or at a line, which stays where it is whatever comes and goes around it;
+ *  so it does while text is selected. */
+function useReader(wrap: boolean, height: number, begins: boolean) {
+  const box = useRef<HTMLDivElement>(null);
+  const redraw = useSignal(0);
+  const is = useRef<{place?: Place; selected?: [number, number]; ends: boolean; top: number; from: number; to: number; shown: Line[]}>({place: begins ? {number: 0, off: 0} : undefined, ends: !begins, top: 0, from: 0, to: 0, shown: []});
+  const placeNow = (element: HTMLElement): Place => {
+    const {from, shown} = is.current;
+    const top = element.scrollTop;
+    if (!wrap) {
+      const at = Math.max(0, Math.min(shown.length - 1, Math.floor(top / kRow)));
+      return {number: shown[at]?.number ?? 0, off: top - at * kRow};
+    }
+    const rows = [...element.children].slice(1, -1) as HTMLElement[];
+    const at = rows.findIndex((row) => row.offsetTop + row.offsetHeight > top);
+    return {number: shown[from + at]?.number ?? 0, off: top - (rows[at]?.offsetTop ?? 0)};
+  };
+  /** Somebody has scrolled, if anything has but this. */
+  const look = () => {
+    const element = box.current;
+    const now = is.current;
+    if (!element || Math.abs(element.scrollTop - now.top) < 1) return false;
+    now.top = element.scrollTop;
+    now.ends = (!wrap || now.to >= now.shown.length) && element.scrollHeight - element.scrollTop - element.clientHeight < 30;
+    now.place = now.ends && !now.selected ? undefined : placeNow(element);
+    return true;
+  };
   useEffect(() => {
-    if (atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [tick.value, shown.length, loaded.value]);
-  // Wrapped lines have no known height: then the last thousand exist.
-  const from = wrap ? Math.max(0, shown.length - 1000) : Math.max(0, Math.floor(top.value / kRow) - 20);
-  const to = wrap ? shown.length : Math.min(shown.length, Math.ceil((top.value + height) / kRow) + 20);
+    const select = () => {
+      const selection = getSelection();
+      const number = (node: Node | null | undefined) => Number((node?.nodeType === 1 ? node as HTMLElement : node?.parentElement)?.closest<HTMLElement>('.log-line')?.dataset['n'] ?? NaN);
+      const ends = selection && !selection.isCollapsed && box.current?.contains(selection.anchorNode) ? [number(selection.anchorNode), number(selection.focusNode)].filter((one) => one >= 0) : [];
+      const now = is.current;
+      if (look()) redraw.value++;
+      if (ends.length) {
+        now.place ??= placeNow(box.current!);
+        now.selected = [Math.min(...ends), Math.max(...ends)];
+      } else if (now.selected) {
+        now.selected = undefined;
+        if (now.ends) now.place = undefined;
+        redraw.value++;
+      }
+    };
+    document.addEventListener('selectionchange', select);
+    return () => document.removeEventListener('selectionchange', select);
+  }, [wrap]);
+  return {box, onScroll: () => { if (look()) redraw.value++; }, windowFor: (shown: Line[]): [number, number] => {
+    look();
+    const now = is.current;
+    void redraw.value;
+    const [from, to] = windowOf(shown, {place: now.place, selected: now.selected, height, row: wrap ? undefined : kRow, first: now.shown[now.from]?.number});
+    Object.assign(now, {from, to, shown});
+    return [from, to];
+  }, settle: () => {
+    const element = box.current;
+    const {place, from, shown} = is.current;
+    if (!element) return;
+    if (!place) element.scrollTop = element.scrollHeight;
+    else {
+      const at = indexOf(shown, place.number);
+      const top = (wrap ? (element.children[at - from + 1] as HTMLElement | undefined)?.offsetTop ?? 0 : at * kRow) + place.off;
+      if (Math.abs(top - element.scrollTop) >= 1) element.scrollTop = top;
+    }
+    is.current.top = element.scrollTop;
+  }};
+}
+
+/** The log of one rank: its tail, or what is from the byte `begin` on. A log that grows is followed; scrolling up holds what is seen,
+ *  the end goes on. */
+export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wanted, find, level, wrap = false}: {
+  job: Job; rank: number; tail?: number; begin?: number; height?: number; follow?: boolean; find?: RegExp; level?: string; wrap?: boolean;
+}): JSX.Element {
+  const {kept: {current: kept}, tick, error, loaded, instead} = useTail(job, rank, tail, begin, wanted);
+  const {box, onScroll, windowFor, settle} = useReader(wrap, height, begin !== undefined);
+  const drawn = tick.value;
+  const found = useMemo(() => (find || level ? kept.lines.filter((line) => (!level || levelOf(line.text) === level || (level === 'warning' && levelOf(line.text) === 'error')) && (!find || (find.lastIndex = 0, find.test(line.text)))) : undefined),
+    [drawn, find, level, kept]);
+  const shown = found ?? kept.lines;
+  const [from, to] = windowFor(shown);
+  useLayoutEffect(settle);
   return <>
     {instead.value && <p class="quiet">Rank {rank} has no log of its own; this is its launcher's, of rank {instead.value}.</p>}
-    {dropped.value > 0 && <p class="quiet">The first {plural(dropped.value, 'line')} are not kept here; the file has them.</p>}
+    {kept.dropped > 0 && <p class="quiet">{plural(kept.dropped, 'line before these is', 'lines before these are')} not kept here; the file has them.</p>}
     {error.value && <p class="bad" role="alert"><Safe text={error.value.message} /></p>}
-    <div class="log" ref={box} style={{maxHeight: `${height}px`}} tabIndex={0} role="log" aria-label={`Log of rank ${rank}`} aria-live="off" onScroll={(event) => {
-      const element = event.currentTarget;
-      top.value = element.scrollTop;
-      atEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < 30;
-    }}>
-      {!loaded.value ? <p class="quiet">Loading…</p> : shown.length === 0 ? <p class="quiet">{find || level ? 'No line is like that.' : error.value ? '' : 'It has printed nothing yet.'}</p> : <>
+    <div class="log" ref={box} style={{maxHeight: `${height}px`}} tabIndex={0} role="log" aria-label={`Log of rank ${rank}`} aria-live="off" onScroll={onScroll}>
+      {!loaded.value ? <p class="quiet">Loading…</p> : shown.length === 0 ? <p class="quiet">{found ? 'No line is like that.' : error.value ? '' : 'It has printed nothing yet.'}</p> : <>
         <div style={{height: `${wrap ? 0 : from * kRow}px`}} />
         {shown.slice(from, to).map((line) => <LogLine key={line.number} line={line} wrap={wrap} found={find} />)}
         <div style={{height: `${wrap ? 0 : (shown.length - to) * kRow}px`}} /></>}
@@ -230,6 +280,6 @@ export function Logs({job}: JobPageProps): JSX.Element {
     {text && !find && <p class="bad">That is no regular expression yet.</p>}
     {all && <SearchAll job={job} text={text} regex={regex} />}
     {at !== undefined && <p class="quiet">From byte {count(at)} on, 1 MiB at most. <button type="button" class="link-button" onClick={() => setQuery({at: undefined})}>Newest lines</button></p>}
-    <Card title={`Rank ${rank}`}><LogView key={rank} job={job} rank={rank} begin={at && Math.max(0, at - kBefore)} follow={following && at === undefined} find={find} level={q['level']} wrap={wrap} /></Card>
+    <Card title={`Rank ${rank}`}><LogView key={`${rank} ${at}`} job={job} rank={rank} begin={at && Math.max(0, at - kBefore)} follow={following && at === undefined} find={find} level={q['level']} wrap={wrap} /></Card>
   </>;
 }
