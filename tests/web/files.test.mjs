@@ -95,6 +95,39 @@ test('what is not whole is not saved, and the reason is told', async () => {
   assert.deepEqual(downloads, []);
 });
 
+test('under a new look of evidence no stack of an earlier one is shown, however late it comes', async () => {
+  const looks = [{time: '2026-11-23T08:00:00Z', text: 'at the old place\n'}, {time: '2026-11-23T08:01:00Z', text: 'at the new place\n'}];
+  let newest = 0;
+  let late;
+  const asked = [];
+  await page.route(/\/evidence$/, (route) => route.fulfill({json: {items: [{attempt: 1, generation: 1, time: looks[newest].time, reason: 'asked for by ada', message: `had: look ${newest}`,
+    ranks: [{rank: 0, node: 'n0', pid: 7, behind: false, frame: 'main', files: [{name: 'python.txt', size: looks[newest].text.length}], missing: []}]}]}}));
+  await page.route(/\/evidence\/python\.txt\?/, async (route) => {
+    const {text} = looks[newest];
+    asked.push(newest);
+    // Of the first look: answered when the second is there, and again if anybody still asks.
+    if (asked.length === 1) await new Promise((resolve) => { late = resolve; });
+    await route.fulfill({body: text, contentType: 'text/plain', headers: {'Lockstep-Log-Offset': '0', 'Lockstep-Log-Next': String(text.length)}}).catch(() => undefined);
+  });
+  await goTo('#/jobs');
+  await page.getByRole('region', {name: 'Jobs', exact: true}).waitFor();
+  await goTo(`#/jobs/${job.id}/evidence`);
+  await has(page, 'Taken: look 0');
+  await page.getByText('Ranks and files').click();
+  await page.getByRole('button', {name: 'python.txt of rank 0', exact: true}).click();
+  await until(() => late, 'the first is asked for');
+  newest = 1;
+  await has(page, 'Taken: look 1');
+  const text = page.getByRole('region', {name: 'python.txt of rank 0'});
+  await text.getByText('at the new place').waitFor();
+  late();
+  // A further look at the same file goes on showing what it has.
+  await page.waitForResponse(/\/evidence$/);
+  assert.match(await text.innerText(), /^at the new place/);
+  assert.deepEqual(asked, [0, 1]);
+  await page.unrouteAll();
+});
+
 test('no page broke the content policy, asked another host or threw', () => {
   assert.deepEqual(browser.violations, []);
   assert.deepEqual(browser.errors, []);

@@ -1,5 +1,5 @@
 import {describe as suite, expect, it} from 'vitest';
-import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf, ranksOf, stateOf} from '../src/lib/story';
+import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf, ranksOf, stateOf, withNew} from '../src/lib/story';
 import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue, withoutMasked} from '../src/lib/spec';
 import {MessageReader} from '../src/lib/sse';
 import type {Job, JobEvent, Page} from '../src/types';
@@ -89,6 +89,20 @@ suite('story', () => {
     const all = await newestEvents(pages);
     expect(asked).toBe(kMostEvents / 1000);
     expect([all.length, all[0]!.seq, all[all.length - 1]!.seq]).toEqual([kMostEvents, 2501, last]);
+  });
+  it('events that come while older ones are read are not lost, and none is there twice', async () => {
+    const event = (seq: number): JobEvent => ({seq, time: at(seq), kind: 'rank_exited'});
+    const came: JobEvent[] = [];
+    const read = await newestEvents(async (before) => {
+      came.push(event(came.length + 5));  // the first is on the page, too
+      return before ? {items: [event(2), event(1)]} : {items: [event(5), event(4), event(3)], next_cursor: '3'};
+    });
+    came.push(event(9), event(9), event(8));
+    expect(withNew(read, came).map((one) => one.seq)).toEqual([1, 2, 3, 4, 5, 6, 8, 9]);
+    expect(withNew(read, [event(5)])).toBe(read);
+    const many = Array.from({length: kMostEvents}, (_, i) => event(i + 1));
+    expect(withNew(many, [event(kMostEvents + 1)])).toHaveLength(kMostEvents);
+    expect(withNew(many, [event(kMostEvents + 1)]).at(-1)!.seq).toBe(kMostEvents + 1);
   });
   it('the cause is its exception, the traceback its end', () => {
     expect(causeLine({class: 'rank_exit', message: 'm', exception: {type: 'ValueError', message: 'no'}})).toBe('ValueError: no');

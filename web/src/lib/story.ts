@@ -229,3 +229,10 @@ export async function newestEvents(ask: (before?: string) => Promise<Page<JobEve
   } while (before && all.length < kMostEvents);
   return all.slice(0, kMostEvents).reverse();
 }
+
+/** What was read, with the events that have come since reading began, whichever way each came. */
+export function withNew(read: JobEvent[], came: JobEvent[]): JobEvent[] {
+  const known = new Set(read.map((event) => event.seq));
+  const more = came.filter(({seq}) => !known.has(seq) && known.add(seq));
+  return more.length ? [...read, ...more].sort((a, b) => a.seq - b.seq).slice(-kMostEvents) : read;
+}

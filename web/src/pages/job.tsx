@@ -12,13 +12,13 @@ import {isOver, useEvents, useJob, type Asked} from '../state/data';
 import {jobHref, place} from '../state/router';
 import {identity, mayAct, maySubmit} from '../state/session';
 import type {JobEvent} from '../types';
-import type {Signal} from '@preact/signals';
+import type {ReadonlySignal} from '@preact/signals';
 import {ActionButton, CopyButton, Loading, Safe, State, Trouble} from '../ui/basics';
 import {useEffect} from 'preact/hooks';
 
 export interface JobPageProps {
   job: Job;
-  events: Signal<Asked<JobEvent[]>>;
+  events: ReadonlySignal<Asked<JobEvent[]>>;
   rest: string[];
 }
 

@@ -1,8 +1,8 @@
 // Hooks that hold what the API answers.
-import {useSignal, type Signal} from '@preact/signals';
+import {useComputed, useSignal, type ReadonlySignal, type Signal} from '@preact/signals';
 import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import {eventsPath, jobPath} from '../lib/paths';
-import {newestEvents, kMostEvents} from '../lib/story';
+import {newestEvents, kMostEvents, withNew} from '../lib/story';
 import type {Job, JobEvent, Page, StepsEvent} from '../types';
 import {ApiError, get} from './api';
 import {listen} from './live';
@@ -121,21 +121,20 @@ export function useJob(id: string): {state: Signal<Asked<Job>>; again: () => voi
   return {state, again};
 }
 
-/** The events of a job, oldest first; new ones are added as they come. */
-export function useEvents(id: string): Signal<Asked<JobEvent[]>> {
+/** The events of a job, oldest first; new ones are added as they come, also while older ones are still read. */
+export function useEvents(id: string): ReadonlySignal<Asked<JobEvent[]>> {
+  const came = useSignal<JobEvent[]>([]);
   const {state, again} = useWork<JobEvent[]>(`events ${id}`, (stop) => newestEvents((before) => get<Page<JobEvent>>(eventsPath(id, before), stop)));
   useEffect(() => listen([`job.${id}`], (message) => {
     if (message.event === 'ranks' || message.event === 'steps') return;
     try {
       const event = JSON.parse(message.data) as JobEvent;
-      const have = state.peek().value;
-      if (event.job !== id || !have) return;
-      if (!have.some((one) => one.seq === event.seq)) state.value = {value: [...have, event].slice(-kMostEvents), loading: false};
+      if (event.job === id) came.value = [...came.peek(), event].slice(-kMostEvents);
     } catch {
       // no event of ours
     }
   }, again), [id]);
-  return state;
+  return useComputed(() => (state.value.value ? {...state.value, value: withNew(state.value.value, came.value)} : state.value));
 }
 
 /** Steps of every rank as they are made. */
