@@ -1,11 +1,12 @@
 // What a page shows in another way: specifications in YAML, steps counted in samples, folded charts, links to Grafana, the
 // GPUs' history; and what was found by looking at every page.
 import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
-import {bin, Browser, Daemon, has, signIn, until} from './support.mjs';
+import {bin, Browser, Daemon, has, signIn, source, until} from './support.mjs';
 
 // The agents open this for NVIDIA's library: FAKE_NVML names a script of what the driver says.
 const nvml = path.join(bin, '../tests/fake_nvml/new');
@@ -167,6 +168,52 @@ test('what the GPUs did is drawn while the job runs and after its end', async (t
   await until(async () => /GPU 1 7\.0 %/.test(await use.innerText()), async () => `the history stays: ${await use.innerText()}`);
   await page.emulateMedia({colorScheme: 'dark'});
   await shot('gpus-over-dark');
+});
+
+test('the range that is selected is the one under the mouse, though the chart grows meanwhile', async () => {
+  const {id} = await daemon.api('POST', 'v1/jobs', {name: 'drawn', framework: 'command', command: ['/bin/sleep', '100000'], resources: {nodes: 1}});
+  await daemon.waitFor(id, (one) => one.state === 'running', 'it runs');
+  let x = Array.from({length: 101}, (_, i) => i);
+  const tab = await browser.tab();  // of its own: a clock is one of all tabs of a person
+  await tab.clock.install();
+  await tab.route(new RegExp(`${id}/metrics`), (route) => route.fulfill({json: {items: ['loss']}}));
+  await tab.route(new RegExp(`${id}/series`), (route) => route.fulfill({json: {metric: 'loss', x: 'step', series: [], bands: {x, min: x, p5: x, median: x, p95: x, max: x}}}));
+  await signIn(tab, daemon, daemon.token, `#/jobs/${id}`);
+  const figure_ = tab.locator('figure', {has: tab.getByRole('heading', {name: 'Loss', exact: true})});
+  await figure_.locator('.readout', {hasText: 'step 100'}).waitFor();
+  const box = await figure_.locator('.u-over').boundingBox();
+  const to = (part) => tab.mouse.move(box.x + box.width * part, box.y + 50, {steps: 4});
+  await to(0.3).then(() => tab.mouse.down()).then(() => to(0.6));
+  x = Array.from({length: 1001}, (_, i) => i);
+  await Promise.all([tab.waitForResponse((answer) => /metric=loss/.test(answer.url()) && answer.text().then((text) => text.includes('1000'))), tab.clock.fastForward(30_000)]);
+  await tab.evaluate(() => new Promise((drawn) => { requestAnimationFrame(() => requestAnimationFrame(drawn)); }));
+  await tab.mouse.up();
+  const zoom = (await until(() => tab.url().match(/zoom=([\d.]+)(?:~|%7E)([\d.]+)/), 'it is zoomed')).slice(1).map(Number);
+  assert.ok(zoom.every((at, i) => Math.abs(at - [30, 60][i]) < 1), `${zoom}`);
+  await tab.context().close();
+});
+
+test('steps that a restart undid are on no curve, before the others are made again', async () => {
+  const pipe = path.join(daemon.root, 'steps');
+  execFileSync('mkfifo', [pipe]);
+  const script_ = `import lockstep\nfor line in open(${JSON.stringify(pipe)}): lockstep.report(step=int(line), loss=1 / int(line), step_seconds=0.1)`;
+  const {id} = await daemon.api('POST', 'v1/jobs', {name: 'undone', framework: 'pytorch', command: ['/usr/bin/python3', '-c', script_], environment: {PYTHONPATH: path.join(source, 'job/rank/python')}, resources: {nodes: 1}});
+  const to = fs.openSync(pipe, 'r+');  // never its end, whoever reads
+  const make = (from, until_) => fs.writeSync(to, Array.from({length: until_ - from + 1}, (_, i) => `${from + i}\n`).join(''));
+  make(1, 40);
+  await daemon.waitFor(id, (one) => one.step === 40, 'steps are made');
+  await page.goto(`${daemon.url}#/jobs/${id}`);
+  const newest = (step) => figure('Loss').locator('.readout', {hasText: new RegExp(`step ${step}(?!\\d)`)}).waitFor();
+  await newest(40);
+  make(41, 60);
+  await newest(60);
+  await daemon.api('POST', `v1/jobs/${id}/restart`);
+  await daemon.waitFor(id, ({state, attempts: [{generations}]}) => state === 'running' && generations.length === 2, 'the ranks are started anew');
+  make(21, 25);
+  await newest(25);
+  make(26, 30);
+  await newest(30);
+  fs.closeSync(to);
 });
 
 test('the log of a failed job opens at the rank that broke it', async () => {

@@ -1,6 +1,6 @@
 import {describe, expect, it} from 'vitest';
 import {bytes, clock, count, duration, loose, number, parseRanks, rankRanges} from '../src/lib/format';
-import {charted, align, along, noNumbers, smooth, totals, trend, usual, zigzag} from '../src/lib/series';
+import {charted, align, along, countBefore, noNumbers, smooth, totals, trend, usual, withMade, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
 import {jsonOf, numberOf} from '../src/lib/spec';
 import {csv, grafanaLink, promQl, shellWord} from '../src/lib/export';
@@ -61,6 +61,31 @@ describe('series', () => {
     const values = [...Array.from({length: 200}, (_, i) => 1 + i / 1000), 1e6];
     expect(usual([values])!.high).toBeLessThan(2);
     expect(usual([[1, 2]])).toBeUndefined();
+  });
+  it('the newest value of a curve is usual, unless it is far off', () => {
+    const falls = Array.from({length: 500}, (_, i) => 10 - i / 100);
+    expect(usual([falls])!.low).toBe(falls.at(-1));
+    expect(usual([falls.map((v) => -v)])!.high).toBe(-falls.at(-1)!);
+    expect(usual([[...falls, 1e6]])!.high).toBeLessThanOrEqual(10);
+    expect(usual([[...falls, NaN, null]])!.low).toBe(falls.at(-1));
+  });
+  it('steps that a restart makes again take the place of those that are undone', () => {
+    const step = (n: number, start: number, x = n) => ({x, step: n, start});
+    const run = (steps: [number, number][], last = 100, start?: number) => {
+      let made: {x: number; step: number; start: number}[] = [];
+      for (const [n, of] of steps) made = withMade(made, step(n, of), last, start);
+      return made.map((one) => one.step);
+    };
+    expect(run([[100, 1], [101, 1], [103, 1], [102, 1], [103, 1]])).toEqual([101, 103]);
+    // From the checkpoint at 101 on; what was on its way of the start before is undone, too.
+    expect(run([[101, 1], [102, 1], [103, 1], [102, 2], [104, 1], [103, 2]])).toEqual([101, 102, 103]);
+    // The checkpoint is older than what has come since: what was asked for ends before it.
+    expect(run([[101, 1], [102, 1], [51, 2], [52, 2]])).toEqual([51, 52]);
+    expect(run([[51, 2], [52, 2]], 100, 1)).toEqual([51, 52]);
+    expect(run([[51, 2], [52, 2]], 100)).toEqual([]);
+    // Over time nothing goes back but the steps.
+    expect(withMade([step(60, 1, 1000), step(61, 1, 1001)], step(61, 2, 1050), 900)).toEqual([step(60, 1, 1000), step(61, 2, 1050)]);
+    expect([countBefore([1, 2, 3], 3), countBefore([1, 2, 3], 0), countBefore([1, 2, 3], Infinity), countBefore([], 1)]).toEqual([2, 0, 3, 0]);
   });
   it('says how it goes', () => {
     expect(trend(Array.from({length: 80}, (_, i) => 100 - i))).toBeLessThan(-0.1);

@@ -107,7 +107,8 @@ export function along({x, y}: Ramp, at: number, back = false): number {
   return to[low]! + (from[high]! > from[low]! ? ((at - from[low]!) / (from[high]! - from[low]!)) * (to[high]! - to[low]!) : 0);
 }
 
-/** The p1 and p99 of what is finite; undefined if there is nothing to leave out. */
+/** The p1 and p99 of what is finite, and the newest values, which are looked at first, if they are no farther off than those are
+ *  from each other; undefined if there is nothing to leave out. */
 export function usual(columns: Column[]): {low: number; high: number} | undefined {
   const all: number[] = [];
   for (const column of columns) for (const value of column) if (value !== null && Number.isFinite(value)) all.push(value);
@@ -115,7 +116,25 @@ export function usual(columns: Column[]): {low: number; high: number} | undefine
   all.sort((a, b) => a - b);
   const low = all[Math.floor(all.length * 0.01)]!;
   const high = all[Math.ceil(all.length * 0.99) - 1]!;
-  return low < high ? {low, high} : undefined;
+  const newest = columns.map((column) => column.filter((value) => value !== null && Number.isFinite(value)).at(-1) ?? low).filter((value) => value >= 2 * low - high && value <= 2 * high - low);
+  return low < high ? {low: Math.min(low, ...newest), high: Math.max(high, ...newest)} : undefined;
+}
+
+/** A step of the stream. Starts of the ranks are numbered, later ones higher. */
+export interface Made {x: number; step: number; start: number}
+
+/** What has come since the history was asked for, which ends at `last`, with a step more. Ranks that are started anew from a
+ *  checkpoint make steps again: what was made from there on is undone. */
+export function withMade<T extends Made>(made: T[], one: T, last: number, start = one.start): T[] {
+  const before = made.at(-1);
+  if (one.start > (before?.start ?? start)) return [...made.filter(({step}) => step < one.step), one];
+  return one.start < (before?.start ?? start) || one.x <= (before?.x ?? last) ? made : [...made, one];
+}
+
+/** How many of ascending xs are before x. */
+export function countBefore(xs: number[], x: number): number {
+  const at = xs.findIndex((one) => one >= x);
+  return at < 0 ? xs.length : at;
 }
 
 /** Where x is in ascending xs: the index of the nearest; -1 of none. */

@@ -1,7 +1,7 @@
 // One line chart: uPlot draws, this adds what a training run needs. Marks of what happened, values that are no numbers,
 // a readout by mouse and keyboard, a table in place of the picture, files and commands. Zoom and cursor are shared by
 // every chart of a page.
-import {useSignal} from '@preact/signals';
+import {signal, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import uPlot from 'uplot';
@@ -92,7 +92,6 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
   const text = cssColour('quiet');
   const grid = {stroke: cssColour('grid'), width: 1};
   const font = '11px system-ui, sans-serif';
-  const bounds = props.clip && !props.logY ? usual(props.lines.map((line) => line.values)) : undefined;
   return {
     width, height: props.height ?? 220, legend: {show: false}, padding: [16, 18, 0, 0],
     cursor: {
@@ -115,6 +114,8 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
       y: {distr: props.logY ? 3 : 1,
         range: props.logY ? undefined : (_u, low, high) => {
           if (low === null || high === null) return [0, 1];
+          // Of what is drawn now: a picture stays while its lines grow.
+          const bounds = props.clip && usual(props.lines.map((line) => line.values));
           const from = props.zeroBased ? 0 : bounds ? Math.max(low, bounds.low) : low;
           const to = bounds ? Math.min(high, bounds.high) : high;
           // One value in other roundings is one value.
@@ -153,13 +154,15 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
           if (line.faint || !props.clip) return;
           ctx.fillStyle = cssColour(line.colour);
           line.values.forEach((value, i) => {
-            if (value === null || scale.max === undefined || value <= scale.max!) return;
+            if (value === null || scale.max === undefined || (value <= scale.max! && value >= scale.min!)) return;
             const left = u.valToPos(props.x[i]!, 'x', true);
             if (left < u.bbox.left || left > u.bbox.left + u.bbox.width) return;
+            const edge = value > scale.max! ? u.bbox.top : u.bbox.top + u.bbox.height;
+            const base = edge + (value > scale.max! ? 5 : -5) * ratio;
             ctx.beginPath();
-            ctx.moveTo(left, u.bbox.top);
-            ctx.lineTo(left - 3 * ratio, u.bbox.top + 5 * ratio);
-            ctx.lineTo(left + 3 * ratio, u.bbox.top + 5 * ratio);
+            ctx.moveTo(left, edge);
+            ctx.lineTo(left - 3 * ratio, base);
+            ctx.lineTo(left + 3 * ratio, base);
             ctx.fill();
           });
         });
@@ -236,7 +239,25 @@ function TableTwin({props, page, setPage}: {props: ChartProps; page: number; set
       <button type="button" class="button" disabled={page + 1 >= pages} onClick={() => setPage(page + 1)}>Later</button></p>}</div>;
 }
 
-export function Chart(props: ChartProps): JSX.Element {
+/** Somebody selects a range on a chart. All of them stay as they are until that is done: what is under the mouse is what is meant. */
+const dragging = signal(false);
+function drag(event: MouseEvent): void {
+  if (event.button !== 0) return;
+  dragging.value = true;
+  // On the window: uPlot, which listens on the document, has read its axis by then.
+  const done = () => {
+    dragging.value = false;
+    removeEventListener('mouseup', done);
+    removeEventListener('blur', done);
+  };
+  addEventListener('mouseup', done);
+  addEventListener('blur', done);
+}
+
+export function Chart(given: ChartProps): JSX.Element {
+  const still = useRef(given);
+  if (!dragging.value) still.current = given;
+  const props = still.current;
   const {ref: nearRef, near} = useNear();
   const {ref: boxRef, width} = useWidth();
   const plot = useRef<uPlot | null>(null);
@@ -326,7 +347,7 @@ export function Chart(props: ChartProps): JSX.Element {
         ]} />}</span>
     </figcaption>
     {table.value ? !shut && <TableTwin props={props} page={page.value} setPage={(p) => { page.value = p; }} />
-      : <div class="plot" hidden={shut} style={{minHeight: props.loading || props.x.length ? `${height}px` : '28px'}} ref={boxRef} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
+      : <div class="plot" hidden={shut} style={{minHeight: props.loading || props.x.length ? `${height}px` : '28px'}} ref={boxRef} onMouseDown={props.setZoom && drag} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
         onBlur={() => { spoken.value = false; }}>
         {props.x.length === 0 && <p class="plot-empty quiet">{props.empty ?? 'Nothing was reported yet.'}</p>}
         {marks.value.map(({left, mark, more}) => <MarkSign key={`${mark.kind}${mark.x}`} left={left} mark={mark} more={more} />)}

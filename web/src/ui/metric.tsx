@@ -6,7 +6,7 @@ import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
 import {allPath, namesPath} from '../lib/paths';
-import {align, along, charted, noNumbers, smooth, totals, zigzag, type Column, type Ramp, type Smoothing} from '../lib/series';
+import {align, along, charted, countBefore, noNumbers, smooth, totals, withMade, zigzag, type Column, type Made, type Ramp, type Smoothing} from '../lib/series';
 import type {Job, RankSeries, Series, StepsEvent, WorstRank} from '../types';
 import {get, good, inTurn, parameters, together} from '../state/api';
 import {isOver, useAsk, useSteps, useWork} from '../state/data';
@@ -90,17 +90,17 @@ export function ViewBar({names}: {names?: string[]}): JSX.Element {
 }
 
 const kQuantiles = ['min', 'p5', 'median', 'p95', 'max'] as const;
-/** Steps that came since lockstepd was asked; `cells` has every rank's value of one. */
-interface Made {x: number; event: StepsEvent; cells: string}
+/** `cells` has every rank's value of a step. */
+interface Step extends Made {event: StepsEvent; cells: string}
 
 const kLive = 600;
 const kDraw = 90;
+const kOld = 5;  // so many may have been on their way while lockstepd answered
 
 /** The history of a metric with its quantiles, and what has come since. */
 export function useMetric(job: Job, metric: string, view: View, options: {points?: number; worst?: number; ranks?: number[]; amount?: Ramp; gpus?: boolean} = {}) {
   const {byTime} = view;
-  const start = seconds(job.started_at) ?? 0;
-  const shift = view.x === 'rel' ? start : 0;
+  const shift = view.x === 'rel' ? seconds(job.started_at) ?? 0 : 0;
   const {amount} = options;
   const zoom = view.zoom && view.amount ? amount && {min: along(amount, view.zoom.min, true), max: along(amount, view.zoom.max, true)} : view.zoom;
   const entity = options.gpus ? {entity: 'gpu'} : {};
@@ -108,36 +108,41 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     from: zoom ? zoom.min + shift - (zoom.max - zoom.min) * 0.02 : undefined, to: zoom ? zoom.max + shift + (zoom.max - zoom.min) * 0.02 : undefined});
   const chosen = options.ranks?.length ? `v1/jobs/${job.id}/series${parameters({metric, ...entity, ranks: options.ranks.join(','), x: byTime ? 'time' : undefined, points: options.points ?? 600,
     from: zoom ? zoom.min + shift : undefined, to: zoom ? zoom.max + shift : undefined})}` : '';
-  const live = useSignal<Made[]>([]);
+  const live = useSignal<Step[]>([]);
   const over = isOver(job);
   // Steps and seconds do not compare: what has come since starts anew with the axis.
   const axis = useRef(byTime);
+  const start = useRef<number | undefined>(undefined);  // the newest of the ranks that is known
   useEffect(() => {
     axis.current = byTime;
     live.value = [];
   }, [byTime]);
   const {state, again} = useWork<{all: Series; ranks?: Series}>(`${path} ${chosen} ${over}`, async (stop) => {
+    const asked = start.current;
     const ask = async (from: string, until?: AbortSignal) => (await inTurn(() => good(from, until))).json() as Promise<Series>;
     // The whole history is shown in two places of a page; who has zoomed on does not wait for where that was.
     const [all, ranks] = await Promise.all([zoom ? ask(path, stop) : together(path, () => ask(path)), chosen ? ask(chosen, stop) : undefined]);
-    // What came while the answer was on its way, or is newer than what is stored, stays.
-    const last = all.bands?.x[all.bands.x.length - 1] ?? -Infinity;
-    live.value = live.peek().filter((one) => one.x > last);
+    // What came while the answer was on its way, or is newer than what is stored, stays; so does all of a start that it may not know of.
+    const last = all.bands?.x.at(-1) ?? -Infinity;
+    live.value = live.peek().filter((one) => one.x > last || one.start > (asked ?? one.start));
     return {all, ranks};
   }, over ? undefined : options.gpus ? 5 : zoom ? 10 : 20);
   useSteps(job.id, [metric], (event) => take(event), again, !over && !zoom && !options.gpus);
   // Steps may come ten times a second; a picture does not change more often.
-  const pending = useMemo(() => ({list: [] as StepsEvent[], timer: undefined as ReturnType<typeof setTimeout> | undefined}), []);
+  const pending = useMemo(() => ({list: [] as StepsEvent[], old: 0, timer: undefined as ReturnType<typeof setTimeout> | undefined}), []);
   const take = (event: StepsEvent) => {
     pending.list.push(event);
     pending.timer ??= setTimeout(() => {
       pending.timer = undefined;
-      const next = [...live.peek()];
-      const known = state.peek().value?.all.bands?.x ?? [];
+      let next = live.peek();
+      const last = state.peek().value?.all.bands?.x.at(-1) ?? -Infinity;
       for (const event of pending.list.splice(0)) {
-        const x = axis.current ? (event.time ?? Date.now() / 1000) : event.step;
-        // A restart makes steps again: the next answer of lockstepd has them.
-        if (event.quantiles && x > (next[next.length - 1]?.x ?? known[known.length - 1] ?? -Infinity)) next.push({x, event, cells: atob(event.cells)});
+        if (!event.quantiles) continue;
+        const one = {x: axis.current ? (event.time ?? Date.now() / 1000) : event.step, step: event.step, start: (event.attempt ?? 0) * 1e6 + (event.generation ?? 0), event, cells: atob(event.cells)};
+        next = withMade(next, one, last, start.current);
+        // Steps that are made again: what lockstepd has of them is asked for. Whoever begins to look then sees that they go on and are not new.
+        if (one.start > (start.current ?? one.start) || (one.x <= last && ++pending.old === kOld)) again();
+        start.current = Math.max(start.current ?? 0, one.start);
       }
       live.value = next.slice(-kLive);
     }, kDraw);
@@ -147,15 +152,16 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     const answer = state.value.value?.all;
     const base = answer?.bands ?? {x: []};
     const more = live.value;
-    const out = {x: [...base.x, ...more.map((one) => one.x)]} as {x: number[]} & Record<(typeof kQuantiles)[number], Column>;
-    for (const name of kQuantiles) out[name] = [...(base[name] ?? []), ...more.map((one) => loose(one.event.quantiles![name]) ?? null)];
+    const before = countBefore(base.x, more[0]?.x ?? Infinity);
+    const out = {x: [...base.x.slice(0, before), ...more.map((one) => one.x)]} as {x: number[]} & Record<(typeof kQuantiles)[number], Column>;
+    for (const name of kQuantiles) out[name] = [...(base[name]?.slice(0, before) ?? []), ...more.map((one) => loose(one.event.quantiles![name]) ?? null)];
     return out;
   });
   return {state, bands, shift, live};
 }
 
 /** What one rank reported in a step of the stream. */
-function valueOf({event, cells}: Made, rank: number): number | null {
+function valueOf({event, cells}: Step, rank: number): number | null {
   const cell = cells.charCodeAt(rank);
   return cell > 0 && cell < 255 ? event.low + ((cell - 1) / 253) * (event.high - event.low) : null;
 }
@@ -181,9 +187,8 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
       ...(answer?.all.worst?.filter((one) => one.points?.length).map((one) => ({rank: one.rank, label: called(one), points: one.points!})) ?? [])];
     const extra = named.map((one) => {
       const line = zigzag(one.points);
-      const last = line.x[line.x.length - 1] ?? -Infinity;
-      const more = made.filter((step) => step.x > last);
-      return {x: [...line.x, ...more.map((step) => step.x)], y: [...line.y, ...more.map((step) => valueOf(step, one.rank))]};
+      const before = countBefore(line.x, made[0]?.x ?? Infinity);
+      return {x: [...line.x.slice(0, before), ...made.map((step) => step.x)], y: [...line.y.slice(0, before), ...made.map((step) => valueOf(step, one.rank))]};
     });
     const {x, columns} = extra.length ? align([{x: b.x, y: b.median}, {x: b.x, y: b.p5}, {x: b.x, y: b.p95}, {x: b.x, y: b.min}, {x: b.x, y: b.max}, ...extra])
       : {x: b.x, columns: [b.median, b.p5, b.p95, b.min, b.max]};
