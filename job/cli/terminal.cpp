@@ -1,7 +1,7 @@
-// size: everything a terminal shows: text, tables, the live block
 #include "job/cli/terminal.hpp"
 
 #include "job/base/text.hpp"
+#include "job/cli/glyph.hpp"
 #include "job/model/state.hpp"
 
 #include <sys/ioctl.h>
@@ -13,7 +13,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cwchar>
 #include <limits>
 #include <ostream>
 
@@ -53,44 +52,6 @@ std::string printf_double(const char* format, double value) {
     std::array<char, 64> buffer{};
     const int length = std::snprintf(buffer.data(), buffer.size(), format, value);
     return {buffer.data(), static_cast<std::size_t>(std::max(length, 0))};
-}
-
-// One character of `text` from `at`: an escape sequence (no columns) or a UTF-8 code point.
-struct Glyph {
-    std::size_t bytes = 1;
-    std::size_t columns = 1;
-    wchar_t code = 0;  // 0: an escape sequence or one byte
-};
-
-Glyph glyph_at(std::string_view text, std::size_t at) {
-    const auto lead = static_cast<unsigned char>(text[at]);
-    if (lead == 0x1b) {
-        std::size_t end = at + 1;
-        while (end < text.size() && (text[end] < '@' || text[end] > '~' || text[end] == '[')) {
-            ++end;
-        }
-        return {std::min(end + 1, text.size()) - at, 0};
-    }
-    if (lead < 0x80) {
-        return {1, 1};
-    }
-    std::size_t bytes = 1;
-    auto code = static_cast<wchar_t>(lead >= 0xf0   ? lead & 0x07
-                                     : lead >= 0xe0 ? lead & 0x0f
-                                                    : lead & 0x1f);
-    while (at + bytes < text.size() &&
-           (static_cast<unsigned char>(text[at + bytes]) & 0xc0) == 0x80) {
-        code = (code << 6) | (static_cast<unsigned char>(text[at + bytes]) & 0x3f);
-        ++bytes;
-    }
-    const int columns = ::wcwidth(code);
-    return {bytes, columns < 0 ? 1 : static_cast<std::size_t>(columns), code};
-}
-
-// U+009B begins an escape sequence as ESC [ does; the others make a line read as something else.
-bool steers(wchar_t code) {
-    return (code >= 0x80 && code <= 0x9f) || code == 0x200e || code == 0x200f ||
-           (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
 // At most `width` values for the whole run: means of neighbours; one that is not finite makes its
@@ -163,60 +124,6 @@ Style state_style(std::string_view state) {
     return state == "lost" ? Style::red : state == "stopped" ? Style::yellow : Style::cyan;
 }
 
-std::string harmless(std::string_view text) {
-    std::string out;
-    for (std::size_t at = 0; at < text.size();) {
-        const Glyph glyph = glyph_at(text, at);
-        out += text[at] == '\x1b' || steers(glyph.code) ? "" : text.substr(at, glyph.bytes);
-        at += glyph.bytes;
-    }
-    return printable(out);
-}
-
-std::string spelled(const Terminal& terminal, std::string_view text) {
-    if (terminal.unicode) {
-        return std::string(text);
-    }
-    std::string out;
-    for (std::size_t at = 0; at < text.size();) {
-        const Glyph glyph = glyph_at(text, at);
-        const bool ascii = static_cast<unsigned char>(text[at]) < 0x80;
-        out += ascii ? std::string(text.substr(at, glyph.bytes)) : std::string(glyph.columns, '?');
-        at += glyph.bytes;
-    }
-    return out;
-}
-
-std::string harmless_json(std::string_view json) {
-    constexpr wchar_t kDelete = 0x7f;
-    std::string out;
-    out.reserve(json.size());
-    for (std::size_t at = 0; at < json.size();) {
-        if (static_cast<unsigned char>(json[at]) < kDelete) {
-            out += json[at++];
-            continue;
-        }
-        Glyph glyph = glyph_at(json, at);
-        glyph.code = json[at] == '\x7f' ? kDelete : glyph.code;
-        if (glyph.code == kDelete || steers(glyph.code)) {
-            std::array<char, 8> text{};
-            std::snprintf(text.data(), text.size(), "\\u%04x", static_cast<unsigned>(glyph.code));
-            out += text.data();
-        } else {
-            out += json.substr(at, glyph.bytes);
-        }
-        at += glyph.bytes;
-    }
-    return out;
-}
-
-std::string one_line(std::string_view text) {
-    std::string out = harmless(text);
-    std::replace_if(
-        out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
-    return out;
-}
-
 std::size_t visible_width(std::string_view text) {
     std::size_t columns = 0;
     for (std::size_t at = 0; at < text.size();) {
@@ -239,7 +146,7 @@ std::string cut(const Terminal& terminal, std::string_view text, std::size_t wid
         if (columns + glyph.columns + 1 > width) {
             break;
         }
-        coloured = coloured || glyph.columns == 0;
+        coloured = coloured || glyph.kind == Glyph::Kind::sequence;
         out += text.substr(at, glyph.bytes);
         columns += glyph.columns;
         at += glyph.bytes;
