@@ -9,6 +9,7 @@
 #include "job/cli/interrupt.hpp"
 #include "job/cli/login.hpp"
 #include "job/cli/manual.hpp"
+#include "job/cli/output.hpp"
 #include "job/cli/run.hpp"
 
 #include <unistd.h>
@@ -118,7 +119,14 @@ Exit without_daemon(const CLI::App& app, const Options& options, const std::stri
     return Exit::ok;
 }
 
-Exit with_daemon(const Options& options, const std::string& verb) {
+// A view that goes on for as long as the job does would not notice that nobody gets it.
+void end_without_output(const OutputBuffer& output) {
+    if (output.error() != 0) {
+        ::_exit(static_cast<int>(end_of_output(output, Exit::ok, std::cerr)));
+    }
+}
+
+Exit with_daemon(const Options& options, const std::string& verb, const OutputBuffer& output) {
     if (verb == "run" && !options.run.dry_run) {
         // What can be told to be wrong at once does not start a daemon first.
         const auto caller = caller_of(options.run);
@@ -142,15 +150,17 @@ Exit with_daemon(const Options& options, const std::string& verb) {
     }
     Terminal terminal = Terminal::detect();
     const SystemClock clock;
-    Context context{
-        options,
-        terminal,
-        *client,
-        clock,
-        [&terminal](std::chrono::milliseconds time) { sleep_or_resize(terminal, time); },
-        std::cout,
-        std::cerr,
-        set_farewell};
+    Context context{options,
+                    terminal,
+                    *client,
+                    clock,
+                    [&terminal, &output](std::chrono::milliseconds time) {
+                        end_without_output(output);
+                        sleep_or_resize(terminal, time);
+                    },
+                    std::cout,
+                    std::cerr,
+                    set_farewell};
     if (verb == "run") {
         const bool sweep = !options.run.sweep.empty();
         Interrupts interrupts{
@@ -165,7 +175,7 @@ Exit with_daemon(const Options& options, const std::string& verb) {
     return run_verb(context, verb);
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, const OutputBuffer& output) {
     Options options;
     CLI::App app;
     declare(app, options);
@@ -180,13 +190,13 @@ int run(int argc, char** argv) {
     set_farewell("");
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
-    std::signal(SIGPIPE, SIG_DFL);
     std::signal(SIGWINCH, on_window_change);
     if (verb == "login") {
         return static_cast<int>(log_in(options, terminal_dialog(std::cerr), std::cout, std::cerr));
     }
     const bool local = verb == "manual" || verb == "completion" || verb == "explain";
-    const Exit end = local ? without_daemon(app, options, verb) : with_daemon(options, verb);
+    const Exit end =
+        local ? without_daemon(app, options, verb) : with_daemon(options, verb, output);
     return static_cast<int>(end);
 }
 
@@ -194,5 +204,13 @@ int run(int argc, char** argv) {
 }  // namespace lockstep::cli
 
 int main(int argc, char** argv) {
-    return lockstep::cli::run(argc, argv);
+    using namespace lockstep::cli;
+    hold_standard_descriptors();
+    std::signal(SIGPIPE, SIG_DFL);
+    OutputBuffer output{STDOUT_FILENO};
+    std::streambuf* const before = std::cout.rdbuf(&output);
+    const auto end = static_cast<Exit>(run(argc, argv, output));
+    std::cout.flush();
+    std::cout.rdbuf(before);
+    return static_cast<int>(end_of_output(output, end, std::cerr));
 }

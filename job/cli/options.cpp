@@ -356,7 +356,7 @@ ManualText manual_text() {
                   {"5", "Not allowed: no token, a wrong one, or one without this right."},
                   {"6", "Conflict: a key used for something else, an export that is there."},
                   {"7", "The job was cancelled (submit --wait, submit --follow, follow)."},
-                  {"8", "The export could not be written."},
+                  {"8", "The output or the export could not be written."},
                   {"130", "Interrupted; the job goes on."}};
     text.examples = {{"lockstep run -N 2 -n 4 -t 1:00:00 -- python train.py --lr 0.1",
                       "Train on 2 nodes with 4 ranks each, as the script runs here."},

@@ -24,7 +24,7 @@ enum class Exit : int {
     denied = 5,
     conflict = 6,
     cancelled = 7,    // --wait and --follow: the job was cancelled
-    not_written = 8,  // export: the files, not the daemon
+    not_written = 8,  // standard output, an export: the caller's own disk
     interrupted = 130,
 };
 Exit exit_code(Errc code);
