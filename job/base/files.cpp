@@ -92,7 +92,8 @@ Status write_and_rename(const std::filesystem::path& path, std::string_view byte
     if (!durable) {
         return {};
     }
-    const UniqueFd folder{::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
+    const UniqueFd folder{::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (!folder || ::fsync(folder.get()) != 0) {
         return fail(errno_error("sync folder of " + path.string(), errno));
     }

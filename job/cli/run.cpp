@@ -5,11 +5,13 @@
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
+#include "job/cli/new_file.hpp"
 #include "job/cli/snapshot.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/submit.hpp"
 
 #include <algorithm>
+#include <filesystem>
 
 namespace lockstep::cli {
 namespace {
@@ -100,6 +102,28 @@ Exit stay_with(Context& context, const std::string& id) {
     return end;
 }
 
+// Where -o wants it. A device or a pipe is written into: a file of that name would take its place.
+Status keep_specification(Context& context, const Json& spec) {
+    const std::string& target = context.options.run.output;
+    const std::string text = dump_json_pretty(spec) + "\n";
+    std::error_code error;
+    const auto there = std::filesystem::status(target, error);
+    if (target.empty()) {
+        return {};
+    }
+    if (target == "-") {
+        context.out << text;
+        return {};
+    }
+    if (!std::filesystem::exists(there) || std::filesystem::is_regular_file(there)) {
+        return write_file_atomic(target, text);
+    }
+    auto file = NewFile::open_existing(target);
+    LOCKSTEP_TRY(file);
+    const Status written = file->write(text);
+    return written ? file->finish() : written;
+}
+
 }  // namespace
 
 Result<Caller> caller_of(const RunOptions& options) {
@@ -136,13 +160,9 @@ Exit run_job(Context& context) {
         plan->warnings.insert(plan->warnings.end(), snapshot->warnings.begin(),
                               snapshot->warnings.end());
     }
-    if (!options.output.empty()) {
-        const std::string text = dump_json_pretty(plan->spec) + "\n";
-        if (options.output == "-") {
-            context.out << text;
-        } else if (const Status kept = write_file_atomic(options.output, text); !kept) {
-            return report(context, {Errc::invalid, kept.error().message});
-        }
+    if (const Status kept = keep_specification(context, plan->spec); !kept) {
+        context.err << "error: -o: " << one_line(kept.error().message) << "\n";
+        return Exit::not_written;
     }
     if (!options.bare) {
         Recorded recorded = record_environment(caller);

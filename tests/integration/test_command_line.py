@@ -60,6 +60,16 @@ class CommandLine(harness.TestCase):
             os.close(writing)
         self.assertEqual((done.returncode, done.stderr), (-signal.SIGPIPE, b""))
 
+    def test_a_specification_is_kept_under_a_bare_name(self):
+        done = self.lockstep("run", "-o", "job.json", "--dry-run", "--name", "kept", "--", "true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('"kept"', (self.root / "job.json").read_text())
+        done = self.lockstep("run", "-o", "/dev/full", "--dry-run", "--", "true")
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertIn(b"error: -o: write /dev/full: No space left on device", done.stderr)
+        done = self.lockstep("run", "-o", "no/such/job.json", "--dry-run", "--", "true")
+        self.assertEqual(done.returncode, 8, done.stderr)
+
 
 if __name__ == "__main__":
     harness.main()
