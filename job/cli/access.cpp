@@ -30,7 +30,9 @@ Result<std::string> read_token(const std::string& path) {
     if (!text) {
         return fail(std::move(text).error().in("token file " + path));
     }
-    return std::string(trim(*text));
+    // Another token in its place would be somebody else's rights.
+    return trim(*text).empty() ? fail(Errc::invalid, "token file " + path + " is empty")
+                               : Result<std::string>{std::string(trim(*text))};
 }
 
 // "" = none was given.
@@ -183,8 +185,11 @@ Result<Access> find_access(const Options& options) {
         access.fingerprint = std::move(*fingerprint);
     }
     auto token = given_token(options);
+    access.token_from =
+        options.token_file.empty() ? "LOCKSTEP_TOKEN" : "--token-file, " + options.token_file;
     if (token && token->empty() && !file->token_file.empty()) {
         token = read_token(file->token_file);
+        access.token_from = file->token_file + ", as " + config_path(options) + " says";
     } else if (token && token->empty() && own && std::filesystem::exists(data + "/token")) {
         const auto pin = read_file(data + "/fingerprint", kSmallFile);
         const auto own_pin = pin ? parse_fingerprint(*pin) : Result<std::string>{std::string{}};
@@ -192,8 +197,12 @@ Result<Access> find_access(const Options& options) {
             LOCKSTEP_TRY(reach_own(data, access));
         }
         token = read_token(data + "/token");
+        access.token_from = data + "/token";
     }
     LOCKSTEP_TRY(token);
+    if (token->empty()) {
+        access.token_from.clear();
+    }
     access.token = std::move(*token);
     return access;
 }

@@ -21,6 +21,8 @@ struct Access {
     // Instead of the URL's host and port: the Unix socket of the lockstepd of this user whose
     // address the URL is; "" = none.
     std::string socket{};
+    // For people: "LOCKSTEP_TOKEN", or the file and who named it; "" = none found.
+    std::string token_from{};
 };
 // url: --url or LOCKSTEP_URL > configuration file > <data-dir>/url > kDefaultUrl.
 // token: --token-file > LOCKSTEP_TOKEN > configuration file > <data-dir>/token.

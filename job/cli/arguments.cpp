@@ -1,9 +1,9 @@
 #include "job/cli/arguments.hpp"
 
+#include "job/cli/checks.hpp"
+#include "job/cli/glyph.hpp"
 #include "job/cli/suggest.hpp"
 #include "job/model/spec/framework_list.hpp"
-
-#include <CLI/Validators.hpp>
 
 #include <algorithm>
 
@@ -51,9 +51,7 @@ constexpr const char* kRunExamples =
 
 CLI::Option* add_number(CLI::App* run, const std::string& names, std::int64_t& target,
                         std::int64_t least, std::int64_t most, const std::string& help) {
-    return run->add_option(names, target, help)
-        ->check(CLI::Range(least, most).description(""))
-        ->type_name("N");
+    return run->add_option(names, target, help)->check(whole_number(least, most))->type_name("N");
 }
 
 CLI::Option* add_text(CLI::App* run, const std::string& names, std::string& target,
@@ -120,13 +118,13 @@ void declare_what(CLI::App* run, RunOptions& options) {
     }
     run->add_option("--framework", options.framework,
                     "Whose variables the ranks read (default: by what the script imports)")
-        ->check(CLI::IsMember(frameworks).description(""))
+        ->check(one_of(frameworks))
         ->type_name(choices)
         ->group(kGroup);
     run->add_option("--launch", options.launch,
                     "Who starts the ranks: lockstep, the command on each node (torchrun), or srun "
                     "(default: by the command)")
-        ->check(CLI::IsMember({"rank", "node", "task"}).description(""))
+        ->check(one_of({"rank", "node", "task"}))
         ->type_name("rank|node|task")
         ->group(kGroup);
     add_number(
@@ -232,6 +230,37 @@ bool takes_next(const CLI::App& app, const CLI::App& run, const std::string& wor
     return false;
 }
 
+// "--state=" is --state with an empty value, which the parser would take from the next word.
+void split_empty_values(std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+        if (words[i].size() > 3 && words[i].starts_with("--") && words[i].ends_with('=') &&
+            words[i].find('=') + 1 == words[i].size()) {
+            words[i].pop_back();
+            words.insert(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, "");
+        }
+    }
+}
+
+const CLI::App* verb_named(const CLI::App& app, const std::string& name) {
+    const auto found =
+        app.get_subcommands([&name](const CLI::App* one) { return one->get_name() == name; });
+    return found.empty() ? nullptr : found.front();
+}
+
+// "--state", "-n"
+std::vector<std::string> option_names(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options()) {
+        for (const std::string& name : option->get_lnames()) {
+            names.push_back("--" + name);
+        }
+        for (const std::string& name : option->get_snames()) {
+            names.push_back("-" + name);
+        }
+    }
+    return names;
+}
+
 }  // namespace
 
 void declare_run(CLI::App& app, Options& options) {
@@ -259,12 +288,11 @@ std::vector<std::string> prepared_arguments(const CLI::App& app, std::vector<std
         words.emplace_back("--help");
         return words;
     }
+    split_empty_values(words);
     if (words[verb] != "run") {
         return words;
     }
-    const auto found =
-        app.get_subcommands([](const CLI::App* one) { return one->get_name() == "run"; });
-    const CLI::App* run = found.empty() ? nullptr : found.front();
+    const CLI::App* run = verb_named(app, "run");
     for (std::size_t i = verb + 1; run != nullptr && i < words.size(); ++i) {
         if (words[i] == "--") {
             break;
@@ -294,6 +322,41 @@ std::string unknown_verb(const CLI::App& app, const std::vector<std::string>& wo
     }
     const std::string near = nearest(words[place], verbs);
     return "unknown command " + words[place] + (near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+std::string unknown_option(const CLI::App& app, const std::vector<std::string>& words) {
+    const std::size_t place = place_of_verb(app, words);
+    const CLI::App* verb = place == std::string::npos ? nullptr : verb_named(app, words[place]);
+    if (verb == nullptr) {
+        return "";
+    }
+    std::vector<std::string> known = option_names(*verb);
+    const auto general = option_names(app);
+    known.insert(known.end(), general.begin(), general.end());
+    for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+        if (words[i].size() < 2 || words[i].front() != '-') {
+            continue;
+        }
+        const bool is_long = words[i][1] == '-';
+        const std::string name =
+            is_long ? words[i].substr(0, words[i].find('=')) : words[i].substr(0, 2);  // -n4
+        if (std::find(known.begin(), known.end(), name) == known.end()) {
+            const std::string near = is_long ? nearest(name, known) : "";
+            return "unknown option " + name + " of lockstep " + verb->get_name() +
+                   (near.empty() ? "" : "; did you mean " + near + "?");
+        }
+        i += takes_next(app, *verb, words[i]) ? 1 : 0;
+    }
+    return "";
+}
+
+std::string not_utf8(const std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (!is_utf8_text(words[i])) {
+            return "argument " + std::to_string(i + 1) + " is not UTF-8: " + words[i];
+        }
+    }
+    return "";
 }
 
 }  // namespace lockstep::cli

@@ -69,8 +69,11 @@ Error problem(const ClientResponse& response) {
 
 }  // namespace
 
-Client::Client(Send send, std::string where, std::string token)
-    : send_(std::move(send)), where_(std::move(where)), token_(std::move(token)) {}
+Client::Client(Send send, std::string where, std::string token, std::string token_from)
+    : send_(std::move(send)),
+      where_(std::move(where)),
+      token_(std::move(token)),
+      token_from_(std::move(token_from)) {}
 
 Result<Client> Client::connect(const Access& access) {
     auto endpoint = parse_endpoint(access.url);
@@ -89,7 +92,7 @@ Result<Client> Client::connect(const Access& access) {
     while (where.ends_with('/')) {
         where.pop_back();
     }
-    return Client(std::move(send), std::move(where), access.token);
+    return Client(std::move(send), std::move(where), access.token, access.token_from);
 }
 
 Result<ClientResponse> Client::request(ClientRequest request) const {

@@ -20,12 +20,13 @@ using Send = std::function<Result<ClientResponse>(ClientRequest)>;
 
 class Client {
   public:
-    // `where` names the daemon in messages.
-    Client(Send send, std::string where, std::string token);
+    // `where` names the daemon in messages, `token_from` where the token was found.
+    Client(Send send, std::string where, std::string token, std::string token_from);
     // Over TCP. invalid: the URL.
     static Result<Client> connect(const Access& access);
 
     const std::string& where() const { return where_; }
+    const std::string& token_from() const { return token_from_; }
 
     // Answers with a status of 2xx. unavailable, timed_out: no answer; otherwise the Errc that fits
     // the status, the problem's detail as message and its errors as fields. Of what lockstepd
@@ -41,6 +42,7 @@ class Client {
     Send send_;
     std::string where_;
     std::string token_;
+    std::string token_from_;
 };
 
 // Percent-encodes what is not unreserved (RFC 3986 §2.3).

@@ -389,6 +389,17 @@ Exit cluster(Context& context) {
     return Exit::ok;
 }
 
+// Where the token that was refused came from, and what else there is.
+void report_token(Context& context) {
+    const std::string& from = context.client.token_from();
+    context.err << (from.empty() ? "No token was found" : "The token is from " + one_line(from))
+                << "; another one: --token-file, LOCKSTEP_TOKEN, lockstep login.\n";
+    if (context.client.where().starts_with("https://")) {
+        context.err << "The certificate must be from --fingerprint, LOCKSTEP_FINGERPRINT or "
+                       "<data-dir>/fingerprint.\n";
+    }
+}
+
 }  // namespace
 
 Result<std::string> named_job(Context& context, const std::string& text, bool acting) {
@@ -420,12 +431,7 @@ Exit report(Context& context, const Error& error) {
                     << "? Start it with: lockstepd\n"
                        "Another address: --url or LOCKSTEP_URL.\n";
     } else if (error.code == Errc::denied) {
-        context.err << "The token comes from --token-file, LOCKSTEP_TOKEN or <data-dir>/token"
-                    << (context.client.where().starts_with("https://")
-                            ? ", what\nthe certificate must be from --fingerprint, "
-                              "LOCKSTEP_FINGERPRINT or <data-dir>/fingerprint;\nboth from lockstep "
-                              "login.\n"
-                            : ".\n");
+        report_token(context);
     }
     return exit_code(error.code);
 }

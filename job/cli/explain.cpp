@@ -4,6 +4,7 @@
 #include "job/cli/manual.hpp"
 #include "job/cli/suggest.hpp"
 #include "job/model/spec/spec_schema.hpp"
+#include "job/model/state.hpp"
 
 #include <algorithm>
 
@@ -101,6 +102,63 @@ std::string plain_path(std::string path) {
     return out;
 }
 
+// What each cause says about the job, and what to do next.
+const char* meaning(CauseClass cause) {
+    switch (cause) {
+        case CauseClass::none:
+            return "The job has not ended, or it succeeded.";
+        case CauseClass::user_error:
+            return "The script or the specification is wrong: a program that is not there, a "
+                   "folder that cannot be entered, a mistake in the arguments. Ranks are not "
+                   "started again. The message and the log of the rank say where.";
+        case CauseClass::rank_exit:
+            return "A rank ended by itself with an exit code, or an exception that nobody caught. "
+                   "lockstep show ID has its traceback, lockstep logs ID --failed what it printed.";
+        case CauseClass::rank_signal:
+            return "A signal ended a rank: a crash in native code (SIGSEGV, SIGABRT), or somebody "
+                   "killed it. lockstep logs ID --failed has what it printed last.";
+        case CauseClass::oom:
+            return "A node ran out of memory and the kernel killed a rank. Take a smaller batch or "
+                   "fewer loader workers, or ask for more in resources.memory_mb_per_node.";
+        case CauseClass::node_lost:
+            return "A node was no longer heard from: it failed, or its network did. With "
+                   "resources.spares or resources.min_nodes the job goes on without it.";
+        case CauseClass::gpu_fault:
+            return "A GPU reported a fault. lockstep nodes NAME has the faults of a node; it "
+                   "should be looked at before it is used again.";
+        case CauseClass::hang:
+            return "No rank made a step for longer than recovery allows. lockstep evidence ID "
+                   "shows what each rank was doing, those that the others waited for first.";
+        case CauseClass::nonfinite_loss:
+            return "The loss was not a finite number. A lower learning rate or clipped gradients "
+                   "often help; lockstep series ID loss shows how it came to that.";
+        case CauseClass::rendezvous_timeout:
+            return "Not every node called in and met the others within five minutes. lockstep "
+                   "nodes check tests whether nodes can reach each other.";
+        case CauseClass::preempted:
+            return "The scheduler took the nodes for another job. With recovery the job is queued "
+                   "again.";
+        case CauseClass::time_limit:
+            return "The time limit came before the end. Ask for a longer one, or let the job "
+                   "write checkpoints and resume from them.";
+        case CauseClass::scheduler:
+            return "The scheduler refused the job or ended it; the message has its words.";
+        case CauseClass::cancelled_by_user:
+            return "Somebody cancelled it; lockstep events ID says who.";
+        case CauseClass::internal:
+            return "Lockstep itself failed. Please report it, with the log of lockstepd.";
+        case CauseClass::dependency:
+            return "A job that it was to run after did not succeed.";
+        case CauseClass::restart_requested:
+            return "Of a generation: somebody asked for a restart, lockstep restart ID; the next "
+                   "one resumes from the newest checkpoint.";
+        case CauseClass::node_returned:
+            return "Of a generation: a node that had been lost is back, and the next one has more "
+                   "nodes.";
+    }
+    return "";
+}
+
 const SpecField* find_field(const std::string& path) {
     for (const SpecField& field : spec_fields()) {
         if (plain_path(field.path) == plain_path(path)) {
@@ -117,13 +175,17 @@ Error no_such_field(const std::string& path) {
         paths.push_back(field.path);
         last.push_back(field.path.substr(field.path.rfind('.') + 1));
     }
-    std::string message = "a specification has no field " + one_line(path);
+    std::string message = "no field of a specification and no cause is named " + one_line(path);
     std::string meant;
     for (std::size_t i = 0; i < last.size() && meant.empty(); ++i) {
         meant = last[i] == path ? paths[i] : "";  // spares: resources.spares
     }
     if (meant.empty()) {
-        meant = nearest(path, paths);
+        std::vector<std::string> known = paths;
+        for (std::size_t i = 0; i < kCauseClasses; ++i) {
+            known.emplace_back(to_string(static_cast<CauseClass>(i)));
+        }
+        meant = nearest(path, known);
     }
     if (meant.empty()) {
         const std::string close = nearest(path.substr(path.rfind('.') + 1), last);
@@ -142,6 +204,13 @@ Result<std::vector<std::string>> explain_field(const Terminal& terminal, const s
     std::string parent;
     if (!path.empty()) {
         const SpecField* field = find_field(path);
+        if (const auto cause = parse_cause_class(path); cause && field == nullptr) {
+            lines.push_back(paint(terminal, Style::bold, path));
+            lines.emplace_back("  why a job, an attempt or a generation ended");
+            lines.emplace_back();
+            wrap_words(meaning(*cause), 2, width, lines);
+            return lines;
+        }
         if (field == nullptr) {
             return fail(no_such_field(path));
         }
@@ -155,7 +224,9 @@ Result<std::vector<std::string>> explain_field(const Terminal& terminal, const s
             lines.push_back("  " + paint(terminal, Style::dim, "for example ") + example);
         }
     } else {
-        lines.push_back("The fields of a job's specification; lockstep explain FIELD says more.");
+        lines.push_back(
+            "The fields of a job's specification; lockstep explain FIELD says more, and "
+            "lockstep explain CAUSE what a cause like rank_exit means.");
     }
     bool titled = false;
     for (const SpecField& field : spec_fields()) {

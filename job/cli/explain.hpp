@@ -12,9 +12,9 @@
 
 namespace lockstep::cli {
 
-// The field that `path` names (resources.spares, roles[].count, labels.*), or with "" the
-// whole specification: what it is, its bounds, and the fields below it with a line each.
-// not_found: there is none; with the nearest name.
+// A cause of an end by its name (rank_exit), or the field that `path` names (resources.spares,
+// roles[].count, labels.*), or with "" the whole specification: what it is, its bounds, and the
+// fields below it with a line each. not_found: there is none; with the nearest name.
 Result<std::vector<std::string>> explain_field(const Terminal& terminal, const std::string& path);
 
 // lockstep-job(5): roff with the man macros (man(7)).

@@ -69,9 +69,12 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error,
     if (error.get_exit_code() == 0) {
         return app.exit(error);  // --help, --version
     }
-    const std::string verb = unknown_verb(app, words);
-    std::cerr << "error: " << (verb.empty() ? error.what() : one_line(verb))
-              << "\nlockstep --help shows what there is.\n";
+    std::string what = unknown_verb(app, words);
+    what = what.empty() ? unknown_option(app, words) : what;
+    const auto chosen = app.get_subcommands();
+    std::cerr << "error: " << one_line(what.empty() ? error.what() : what) << "\nlockstep "
+              << (chosen.empty() ? "" : chosen.front()->get_name() + " ")
+              << "--help shows what there is.\n";
     return static_cast<int>(Exit::usage);
 }
 
@@ -179,8 +182,12 @@ int run(int argc, char** argv, const OutputBuffer& output) {
     Options options;
     CLI::App app;
     declare(app, options);
-    const auto words =
-        prepared_arguments(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+    const std::vector<std::string> given(argv + std::min(argc, 1), argv + argc);
+    if (const std::string foreign = not_utf8(given); !foreign.empty()) {
+        std::cerr << "error: " << one_line(foreign) << "\n";
+        return static_cast<int>(Exit::usage);
+    }
+    const auto words = prepared_arguments(app, given);
     try {
         app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11: the last first
     } catch (const CLI::ParseError& error) {

@@ -3,10 +3,9 @@
 #include "job/base/version.hpp"
 #include "job/cli/access.hpp"
 #include "job/cli/arguments.hpp"
+#include "job/cli/checks.hpp"
 #include "job/cli/options_parts.hpp"
 #include "job/model/state.hpp"
-
-#include <CLI/Validators.hpp>
 
 #include <string>
 #include <vector>
@@ -103,7 +102,7 @@ void takes_state(CLI::Option& option, bool final_only) {
             choices.append(choices.empty() ? "" : "|").append(row.name);
         }
     }
-    option.check(CLI::IsMember(names).description(""))->type_name(choices);
+    option.check(one_of(names))->type_name(choices);
 }
 
 void declare_jobs(CLI::App& app, Options& options) {
@@ -122,7 +121,7 @@ void declare_jobs(CLI::App& app, Options& options) {
                      "parameters")
         ->type_name("ID");
     jobs->add_option("-n,--limit", options.limit, "At most so many")
-        ->check(CLI::Range(1, 1'000'000).description(""))
+        ->check(whole_number(1, 1'000'000))
         ->type_name("N")
         ->capture_default_str();
     jobs->add_flag("-a,--all", options.all, "All of them");
@@ -157,7 +156,7 @@ void declare_disk(CLI::App& app, Options& options) {
     du->add_option("ID", options.ids, "Only these (default: the newest)")->type_name("ID");
     du->add_option("--user", options.user, "Only jobs of this user")->type_name("USER");
     du->add_option("-n,--limit", options.limit, "At most so many of the newest")
-        ->check(CLI::Range(1, 1'000'000).description(""))
+        ->check(whole_number(1, 1'000'000))
         ->type_name("N")
         ->capture_default_str();
     du->add_flag("-a,--all", options.all, "All of them");
@@ -174,13 +173,13 @@ void declare_cluster(CLI::App& app, Options& options) {
                      "check, a node's name, or nothing to list them all")
         ->type_name("NAME|check");
     nodes->add_option("--nodes", options.nodes, "check: so many nodes")
-        ->check(CLI::Range(1, 16'384).description(""))
+        ->check(whole_number(1, 16'384))
         ->type_name("N")
         ->capture_default_str();
     nodes->add_option("--nodelist", options.nodelist, "check: these nodes (Slurm), as in n[1-4]")
         ->type_name("LIST");
     nodes->add_option("--gpus", options.gpus, "check: GPUs that each node must have")
-        ->check(CLI::Range(0, 64).description(""))
+        ->check(whole_number(0, 64))
         ->type_name("N");
     nodes->add_flag("--cpu-test", options.cpu_test,
                     "check: train for a moment on each node's CPUs, compare the times");
@@ -204,17 +203,17 @@ void declare_identity(CLI::App& app, Options& options) {
         app, "token", "Make, list or revoke access tokens; only a new one's secret is printed");
     token->add_option("ACTION", options.token_action, "What to do")
         ->required()
-        ->check(CLI::IsMember({"create", "list", "revoke"}).description(""))
+        ->check(one_of({"create", "list", "revoke"}))
         ->type_name("create|list|revoke");
     token->add_option("NAME|ID", options.token, "create: what it is for; revoke: its id")
         ->type_name("NAME|ID");
     token->add_option("--user", options.user, "create: its owner (default: yourself)")
         ->type_name("USER");
     token->add_option("--role", options.role, "create: own jobs, read all jobs, or everything")
-        ->check(CLI::IsMember({"user", "viewer", "admin"}).description(""))
+        ->check(one_of({"user", "viewer", "admin"}))
         ->type_name("user|viewer|admin");
     token->add_option("--scope", options.scopes, "create: only this; may be given again")
-        ->check(CLI::IsMember({"metrics", "read", "write", "secrets", "admin"}).description(""))
+        ->check(one_of({"metrics", "read", "write", "secrets", "admin"}))
         ->type_name("metrics|read|write|secrets|admin")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -229,7 +228,7 @@ void declare_identity(CLI::App& app, Options& options) {
              "read back; the value is read from standard input or a prompt");
     secret->add_option("ACTION", options.secret_action, "What to do")
         ->required()
-        ->check(CLI::IsMember({"set", "list", "rm"}).description(""))
+        ->check(one_of({"set", "list", "rm"}))
         ->type_name("set|list|rm");
     secret->add_option("NAME", options.secret, "set, rm: the variable")->type_name("NAME");
     CLI::Option* const file =
@@ -242,6 +241,24 @@ void declare_identity(CLI::App& app, Options& options) {
                            "token lifespan=86400 | lockstep slurm-token");
     slurm->add_flag("--forget", options.forget, "Delete the stored one");
     verb(app, "whoami", "Show whose token is used and what it may do");
+}
+
+// A variable of the shell that is not set, as in --name "$NAME", is not what was meant: without a
+// name all jobs are. The command of run and what it gets may be anything.
+void refuse_empty_values(CLI::App& app) {
+    const auto refuse = [](CLI::App& of) {
+        for (CLI::Option* option : of.get_options()) {
+            if (option->get_items_expected_max() > 0) {
+                option->check(not_empty());
+            }
+        }
+    };
+    refuse(app);
+    for (CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+        if (verb->get_name() != "run") {
+            refuse(*verb);
+        }
+    }
 }
 
 }  // namespace
@@ -294,15 +311,18 @@ void declare(CLI::App& app, Options& options) {
     verb(app, "completion", "Print a completion script: eval \"$(lockstep completion bash)\"")
         ->add_option("SHELL", options.shell, "bash, zsh or fish")
         ->required()
-        ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+        ->check(one_of({"bash", "zsh", "fish"}))
         ->type_name("bash|zsh|fish");
-    verb(app, "explain", "Explain a field of the specification, as in resources.spares")
-        ->add_option("FIELD", options.field, "Its name, or nothing to list them all")
+    verb(app, "explain",
+         "Explain a field of the specification, as in resources.spares, or a cause, as in "
+         "rank_exit")
+        ->add_option("FIELD", options.field, "Its name, or nothing to list the fields")
         ->type_name("FIELD");
     verb(app, "manual", "Print a man page")
         ->group("")  // for the build; not listed
         ->add_option("PAGE", options.page, "job: lockstep-job(5)");
     group_verbs(app);
+    refuse_empty_values(app);
     dress_help(app, terminal_columns());
 }
 

@@ -1,9 +1,8 @@
 // The options of the verbs that show a job or are done to it.
 #include "job/base/limits.hpp"
 #include "job/cli/arguments.hpp"
+#include "job/cli/checks.hpp"
 #include "job/cli/options_parts.hpp"
-
-#include <CLI/Validators.hpp>
 
 #include <string>
 
@@ -70,7 +69,7 @@ void declare_logs(CLI::App& app, Options& options) {
     logs->add_flag("-t,--timestamps", options.timestamps,
                    "Begin each line with its time and mark where a generation begins");
     CLI::Option* tail = logs->add_option("--tail", options.tail, "Only the last lines of each rank")
-                            ->check(CLI::Range(1, 1'000'000).description(""))
+                            ->check(whole_number(1, 1'000'000))
                             ->type_name("N");
     logs->add_option("--since", options.since,
                      "Only lines from this time on (2026-11-22T08:30:00Z), or so long ago (30m)")
@@ -94,12 +93,12 @@ void declare_one_job(CLI::App& app, Options& options) {
     CLI::App* top = job_verb(app, options, "top",
                              "Watch the ranks of a job: those that are busy longest first");
     top->add_option("--sort", options.sort, "Sort order; s switches it")
-        ->check(CLI::IsMember({"busy", "loss", "step", "gpu", "rank"}).description(""))
+        ->check(one_of({"busy", "loss", "step", "gpu", "rank"}))
         ->type_name("busy|loss|step|gpu|rank")
         ->capture_default_str();
     top->add_flag("-r,--reverse", options.reverse, "Reverse the order");
     top->add_option("--interval", options.interval_seconds, "Refresh interval in seconds")
-        ->check(CLI::Range(0.2, 3600.0).description(""))
+        ->check(decimal_number(0.2, 3600))
         ->type_name("SECONDS")
         ->capture_default_str();
     top->add_flag("--once", options.once, "Print one table of all ranks and exit");
@@ -109,9 +108,8 @@ void declare_one_job(CLI::App& app, Options& options) {
     evidence->add_option("--rank", options.evidence_rank, "Print the texts of this rank")
         ->type_name("N");
     evidence->add_option("--what", options.what, "Print only this; stack: python and native")
-        ->check(CLI::IsMember({"all", "stack", "state", "kernel", "python", "native", "ras", "nccl",
-                               "flight-recorder"})
-                    .description(""))
+        ->check(one_of({"all", "stack", "state", "kernel", "python", "native", "ras", "nccl",
+                        "flight-recorder"}))
         ->type_name("all|stack|state|kernel|python|native|ras|nccl|flight-recorder");
     evidence->add_flag("--now", options.now,
                        "Capture the state of the ranks now, without stopping them");
@@ -122,7 +120,7 @@ void declare_one_job(CLI::App& app, Options& options) {
                      "Which ranks, as in 0-3,7 (default: the first 16)")
         ->type_name("SET");
     profile->add_option("--seconds", options.profile_seconds, "For how long")
-        ->check(CLI::Range(std::int64_t{1}, limits::kProfileSeconds).description(""))
+        ->check(whole_number(1, limits::kProfileSeconds))
         ->type_name("N")
         ->capture_default_str();
     profile->add_option("-o,--output", options.output, "Folder for the files (default: .)")
@@ -144,10 +142,10 @@ void declare_one_job(CLI::App& app, Options& options) {
         ->type_name("STEP|TIME");
     series->add_option("--to", options.to, "End there")->type_name("STEP|TIME");
     series->add_option("--points", options.points, "Points a rank (default: what fits)")
-        ->check(CLI::Range(2, 4000).description(""))
+        ->check(whole_number(2, 4000))
         ->type_name("N");
     series->add_option("--x", options.x, "Quantity of the horizontal axis (default: step)")
-        ->check(CLI::IsMember({"step", "time"}).description(""))
+        ->check(one_of({"step", "time"}))
         ->type_name("step|time");
     declare_export(app, options);
     CLI::App* cancel = job_verb(app, options, "cancel", "End a job");

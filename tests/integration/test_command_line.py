@@ -70,6 +70,45 @@ class CommandLine(harness.TestCase):
         done = self.lockstep("run", "-o", "no/such/job.json", "--dry-run", "--", "true")
         self.assertEqual(done.returncode, 8, done.stderr)
 
+    def test_an_empty_token_file_is_no_reason_to_send_another_token(self):
+        (self.root / "empty").write_text("\n")
+        own = {**self.daemon.cli_environment(), "LOCKSTEP_DATA_DIR": str(self.daemon.data)}
+        del own["LOCKSTEP_TOKEN"]
+        self.assertEqual(self.lockstep("jobs", environment=own).returncode, 0)
+        done = self.lockstep("jobs", "--token-file", "empty", environment=own)
+        self.assertEqual((done.returncode, done.stderr), (2, b"error: token file empty is empty\n"))
+        done = self.lockstep("jobs", "--token-file", "", environment=own)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"error: --token-file: must not be empty", done.stderr)
+
+    def test_a_refused_token_is_said_to_come_from_where_it_does(self):
+        done = self.lockstep("jobs", environment={**self.daemon.cli_environment(), "LOCKSTEP_TOKEN": "wrong"})
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn(b"The token is from LOCKSTEP_TOKEN;", done.stderr)
+        (self.root / "mine").write_text("wrong\n")
+        done = self.lockstep("jobs", "--token-file", "mine")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn(b"The token is from --token-file, mine;", done.stderr)
+
+    def test_wrong_arguments_are_refused_by_name(self):
+        for arguments, words in ((("jobs", "--state", "runing"), "did you mean running?"),
+                                 (("jobs", "--stat", "x"), "unknown option --stat of lockstep jobs; did you mean --state?"),
+                                 (("jbos",), "unknown command jbos; did you mean jobs?"),
+                                 (("top", "last", "--interval", "nan"), "--interval: must be a number from 0.2 to 3600"),
+                                 (("show", b"a\xff"), "argument 2 is not UTF-8"),
+                                 (("run", "--", "echo", b"\xff"), "argument 4 is not UTF-8"),
+                                 (("cancel", ""), "ID: must not be empty")):
+            with self.subTest(arguments):
+                done = self.lockstep(*arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(words, done.stderr.decode())
+        self.assertEqual(self.daemon.get("/v1/jobs")["items"], [])
+
+    def test_a_cause_is_explained(self):
+        done = self.lockstep("explain", "rank_exit")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"lockstep logs ID --failed", done.stdout)
+
 
 if __name__ == "__main__":
     harness.main()

@@ -183,7 +183,7 @@ class Run(RunCase):
 
     def test_what_cannot_run_says_so_before_there_is_a_job(self):
         for arguments, words in (((), "no command"),
-                                 (("-N", "0", "true"), "--nodes: Value 0 not in range 1"),
+                                 (("-N", "0", "true"), "--nodes: must be a whole number from 1 to 16384"),
                                  (("no-such-program",), "command not found: no-such-program"),
                                  (("--name", "a b", "true"), "for instance a-b"),
                                  (("--env", "x y", "true"), "must be NAME=VALUE"),

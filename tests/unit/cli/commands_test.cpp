@@ -386,6 +386,16 @@ TEST(CliLogs, APipeGetsTheBytesAndATerminalHarmlessText) {
     }
 }
 
+// The hint named every place that a token may come from.
+TEST(CliErrors, ARefusedTokenIsSaidToComeFromWhereItDoes) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/jobs", 401, R"({"detail":"this token is not known"})");
+    Cli run(daemon);
+    EXPECT_EQ(run.verb("jobs"), Exit::denied);
+    EXPECT_THAT(run.err.str(), HasSubstr("error: this token is not known\n"
+                                         "The token is from LOCKSTEP_TOKEN; another one: "));
+}
+
 TEST(CliEvents, EndsAtTheFinishedEventWhenFollowing) {
     FakeDaemon daemon;
     daemon.on(std::string("GET /v1/jobs/") + kId + "/events?limit=500&after=2", 200,

@@ -1,6 +1,7 @@
 #include "job/cli/explain.hpp"
 
 #include "job/model/spec/spec_schema.hpp"
+#include "job/model/state.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,6 +49,18 @@ TEST(Explain, AWrongNameGetsTheNearest) {
                 HasSubstr("did you mean resources.spares?"));
     EXPECT_THAT(explain_field(Terminal{}, "resources.node").error().message,
                 HasSubstr("did you mean resources.nodes?"));
+}
+
+TEST(Explain, EveryCauseHasAMeaning) {
+    for (std::size_t i = 0; i < kCauseClasses; ++i) {
+        const std::string name{to_string(static_cast<CauseClass>(i))};
+        const std::string text = explained(name);
+        EXPECT_THAT(text, HasSubstr(name + "\n  why a job, ")) << name;
+        EXPECT_GT(text.size(), name.size() + 70) << name;
+    }
+    EXPECT_THAT(explained("rank_exit"), HasSubstr("lockstep logs ID --failed"));
+    EXPECT_THAT(explain_field(Terminal{}, "rank_exti").error().message,
+                HasSubstr("did you mean rank_exit?"));
 }
 
 TEST(Explain, TheManPageHasEveryField) {

@@ -28,7 +28,7 @@ class FakeDaemon {
     }
     Client client() {
         return Client([this](ClientRequest request) { return answer(std::move(request)); },
-                      "http://fake:1", "secret");
+                      "http://fake:1", "secret", "LOCKSTEP_TOKEN");
     }
     std::vector<ClientRequest> asked;
 

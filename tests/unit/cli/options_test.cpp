@@ -1,6 +1,7 @@
 #include "job/cli/options.hpp"
 
 #include "job/cli/access.hpp"
+#include "job/cli/arguments.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -225,6 +227,28 @@ TEST_F(CliAccess, TokenFileBeatsVariableBeatsConfiguration) {
     EXPECT_EQ(access("--token-file " + home_ + "/two")->token, "second");
 }
 
+// The file's token was "", and the next place was looked at: somebody else's rights.
+TEST_F(CliAccess, AnEmptyTokenFileIsNotReplacedByAnotherToken) {
+    write("none", "\n");
+    write("two", "second\n");
+    write(".config/lockstep/config.toml", "token-file = \"" + home_ + "/two\"\n");
+    const auto got = access("--token-file " + home_ + "/none");
+    ASSERT_FALSE(got.has_value());
+    EXPECT_EQ(got.error().message, "token file " + home_ + "/none is empty");
+}
+
+TEST_F(CliAccess, ATokenSaysWhereItIsFrom) {
+    EXPECT_EQ(access("")->token_from, "");
+    write("two", "second\n");
+    write(".config/lockstep/config.toml", "token-file = \"" + home_ + "/two\"\n");
+    EXPECT_EQ(access("")->token_from,
+              home_ + "/two, as " + home_ + "/.config/lockstep/config.toml says");
+    ::setenv("LOCKSTEP_TOKEN", "third", 1);
+    EXPECT_EQ(access("")->token_from, "LOCKSTEP_TOKEN");
+    EXPECT_EQ(access("--token-file " + home_ + "/two")->token_from,
+              "--token-file, " + home_ + "/two");
+}
+
 TEST_F(CliAccess, AnUnknownSettingOrAMissingFileIsAnError) {
     write(".config/lockstep/config.toml", "ulr = \"http://file:1\"\n");
     EXPECT_THAT(access("").error().message, HasSubstr("unknown setting ulr"));
@@ -261,6 +285,76 @@ TEST(CliOptions, WhatMakesNoSenseIsRefused) {
         declare(app, options);
         EXPECT_THROW(app.parse(line), CLI::ParseError) << line;
     }
+}
+
+// What the parser says of the words; "" if it takes them.
+std::string complaint(const std::vector<std::string>& words) {
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    auto prepared = prepared_arguments(app, words);
+    std::reverse(prepared.begin(), prepared.end());
+    try {
+        app.parse(prepared);
+    } catch (const CLI::ParseError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+// nan was taken and the view asked without a pause.
+TEST(CliOptions, NumbersOutOfTheirLimitsAreRefusedWithThem) {
+    for (const char* value : {"nan", "inf", "-1", "0", "0.1", "1e9", "x", "1s"}) {
+        EXPECT_EQ(complaint({"top", "ls-01", "--interval", value}),
+                  std::string("--interval: must be a number from 0.2 to 3600, not ") + value);
+    }
+    EXPECT_EQ(complaint({"top", "ls-01", "--interval", "0.5"}), "");
+    for (const char* value : {"0", "-1", "1.5", "nan", "9223372036854775808", "0x10"}) {
+        EXPECT_EQ(complaint({"jobs", "--limit", value}),
+                  std::string("--limit: must be a whole number from 1 to 1000000, not ") + value);
+    }
+    EXPECT_EQ(complaint({"run", "-N", "0", "true"}),
+              "--nodes: must be a whole number from 1 to 16384, not 0");
+}
+
+TEST(CliOptions, AWrongWordIsSaidWithTheNearestRightOne) {
+    const std::string text = complaint({"jobs", "--state", "runing"});
+    EXPECT_THAT(text, HasSubstr("--state: runing is none of accepted, "));
+    EXPECT_THAT(text, HasSubstr("; did you mean running?"));
+    EXPECT_EQ(complaint({"token", "crate", "x"}),
+              "ACTION: crate is none of create, list, revoke; did you mean create?");
+}
+
+// `rm --older-than 1d --name "$NAME"` without the variable named every job, and `--token-file=`
+// took the verb behind it for the file.
+TEST(CliOptions, AnEmptyValueIsNotAMissingOne) {
+    EXPECT_EQ(complaint({"rm", "--older-than", "1d", "--name", ""}), "--name: must not be empty");
+    EXPECT_EQ(complaint({"rm", "--older-than", "1d", "--name="}), "--name: must not be empty");
+    EXPECT_EQ(complaint({"--token-file=", "jobs"}), "--token-file: must not be empty");
+    EXPECT_EQ(complaint({"jobs", "--token-file", ""}), "--token-file: must not be empty");
+    EXPECT_EQ(complaint({"cancel", ""}), "ID: must not be empty");
+    EXPECT_EQ(complaint({"run", "--setup=", "--", "echo", "", "--x="}), "");
+}
+
+TEST(CliOptions, AnUnknownOptionIsSaidWithItsVerbAndTheNearest) {
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    EXPECT_EQ(unknown_option(app, {"jobs", "--stat", "running"}),
+              "unknown option --stat of lockstep jobs; did you mean --state?");
+    EXPECT_EQ(unknown_option(app, {"logs", "last", "--tial=3"}),
+              "unknown option --tial of lockstep logs; did you mean --tail?");
+    EXPECT_EQ(unknown_option(app, {"jobs", "-z"}), "unknown option -z of lockstep jobs");
+    EXPECT_EQ(unknown_option(app, {"logs", "last", "--tail", "-3", "--jsno"}),
+              "unknown option --jsno of lockstep logs; did you mean --json?");
+    EXPECT_EQ(unknown_option(app, {"run", "-N4", "-fG", "2", "--", "x", "--unknown"}), "");
+    EXPECT_EQ(unknown_option(app, {"--url", "--odd", "jobs", "-n5"}), "");
+    EXPECT_EQ(unknown_option(app, {"nonsense", "--odd"}), "");
+}
+
+TEST(CliOptions, WhatIsNoUtf8IsRefused) {
+    EXPECT_EQ(not_utf8({"run", "日本", "é"}), "");
+    EXPECT_EQ(not_utf8({"run", "a\xff"}), "argument 2 is not UTF-8: a\xff");
 }
 
 // They were ignored beside an id: `rm ID --state failed` removed a job that had succeeded.
