@@ -15,7 +15,7 @@ bool lies_in(char c, char low, char high) {
 // Bytes of a sequence that goes on to a terminator of its own (titles, links, device strings):
 // ECMA-48, 8.3.89; BEL ends them as in xterm. Of one that the line does not end, its two first.
 std::size_t string_bytes(std::string_view text) {
-    for (std::size_t i = 2; i < text.size() && text[i] != '\n'; ++i) {
+    for (std::size_t i = 2; i < text.size() && text[i] != '\n' && text[i] != '\r'; ++i) {
         if (text[i] == '\a' || text[i] == '\x18' || text[i] == '\x1a') {  // BEL, CAN, SUB
             return i + 1;
         }

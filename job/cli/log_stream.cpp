@@ -2,13 +2,40 @@
 
 #include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/terminal.hpp"
 
 #include <utility>
 
 namespace lockstep::cli {
 namespace {
 constexpr std::size_t kLongestHeldLine = 64U << 10U;
+
+struct Stamp {
+    std::optional<UnixMillis> time;
+    std::int32_t generation = 0;
+    std::size_t text = 0;  // where it begins
+};
+
+// "2026-11-22T22:30:37.184Z 2 loss 0.3", or the rest of a line that was too long to be held whole.
+Stamp stamp_of(std::string_view stamped) {
+    const std::size_t first = stamped.find(' ');
+    const std::size_t second =
+        first == std::string_view::npos ? first : stamped.find(' ', first + 1);
+    if (second == std::string_view::npos) {
+        return {};
+    }
+    const std::string time{stamped.substr(0, first)};
+    const std::string_view generation = stamped.substr(first + 1, second - first - 1);
+    Stamp stamp;
+    stamp.time = time_of(time);
+    if (stamp.time || time == "-") {
+        stamp.generation = static_cast<std::int32_t>(to_int(generation).value_or(0));
+        stamp.text = second + 1;
+    }
+    return stamp;
 }
+
+}  // namespace
 
 LogStream::LogStream(const Client& client, const std::string& base, std::int32_t rank,
                      std::int64_t tail)
@@ -38,6 +65,10 @@ Result<bool> LogStream::fetch() {
     }
     held_.erase(0, begin);
     if (held_.size() > kLongestHeldLine) {
+        const std::size_t text = stamp_of(held_).text;
+        held_.replace(text, std::string::npos, compacted(std::string_view{held_}.substr(text)));
+    }
+    if (held_.size() > kLongestHeldLine) {
         finish();
     }
     return !answer->body.empty();
@@ -55,23 +86,17 @@ LogLine LogStream::take() {
     return line;
 }
 
-// "2026-11-22T22:30:37.184Z 2 loss 0.3", or the rest of a line that was too long to be held whole.
+std::string LogStream::unfinished() const {
+    return held_.substr(stamp_of(held_).text);
+}
+
 void LogStream::add(std::string_view stamped) {
     LogLine line;
     line.rank = rank_;
-    const std::size_t first = stamped.find(' ');
-    const std::size_t second =
-        first == std::string_view::npos ? first : stamped.find(' ', first + 1);
-    if (second != std::string_view::npos) {
-        const std::string time{stamped.substr(0, first)};
-        const std::string_view generation = stamped.substr(first + 1, second - first - 1);
-        line.time = time_of(time);
-        line.generation = static_cast<std::int32_t>(to_int(generation).value_or(0));
-        const bool stamp = line.time || time == "-";
-        line.text = stamp ? stamped.substr(second + 1) : stamped;
-    } else {
-        line.text = stamped;
-    }
+    const Stamp stamp = stamp_of(stamped);
+    line.time = stamp.time;
+    line.generation = stamp.generation;
+    line.text = stamped.substr(stamp.text);
     last_ = line.time.value_or(last_);
     line.order = last_;
     lines_.push_back(std::move(line));

@@ -29,6 +29,8 @@ class LogStream {
     Result<bool> fetch();
     // The last line, when the log ends without a newline.
     void finish();
+    // What there is of the line that is not complete.
+    std::string unfinished() const;
 
     bool empty() const { return lines_.empty(); }
     const LogLine& front() const { return lines_.front(); }

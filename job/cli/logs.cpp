@@ -1,6 +1,7 @@
 #include "job/base/text.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/log_printer.hpp"
 #include "job/cli/log_stream.hpp"
 #include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
@@ -16,80 +17,17 @@ namespace {
 
 constexpr std::chrono::milliseconds kLogsTurn{250};
 constexpr std::size_t kMergedRanks = 256;  // a megabyte each at most
-constexpr std::size_t kLongLine = 64U << 10U;
-
-// Prints one rank's log as it is, from where it left off. Text is held back until its line is
-// complete, so that no character is cut in two.
-class LogPrinter {
-  public:
-    LogPrinter(Context& context, const std::string& base, std::int32_t rank)
-        : context_(context), target_(base + "/logs?rank=" + std::to_string(rank)) {}
-
-    // Everything that is there by now. True when something was new.
-    Result<bool> more() {
-        bool any = false;
-        while (true) {
-            std::string target = target_;
-            if (offset_) {
-                target += "&offset=" + std::to_string(*offset_);
-            } else if (context_.options.tail > 0) {
-                target += "&tail=" + std::to_string(context_.options.tail);
-            } else {
-                target += "&offset=0";
-            }
-            const auto answer = context_.client.get(target);
-            LOCKSTEP_TRY(answer);
-            const auto next = to_int(answer->header("Lockstep-Log-Next"));
-            if (next) {
-                offset_ = next;
-            }
-            if (answer->body.empty() || !next) {
-                print(answer->body);
-                return any || !answer->body.empty();
-            }
-            any = true;
-            print(answer->body);
-        }
-    }
-
-    void flush() {
-        if (!held_.empty()) {
-            write(held_ + "\n");
-            held_.clear();
-        }
-        context_.out << std::flush;
-    }
-
-  private:
-    void print(const std::string& bytes) {
-        held_ += bytes;
-        std::size_t end = held_.rfind('\n');
-        if (end == std::string::npos && held_.size() > kLongLine) {
-            end = held_.size() - 1;
-        }
-        if (end == std::string::npos) {
-            return;
-        }
-        write(std::string_view(held_).substr(0, end + 1));
-        held_.erase(0, end + 1);
-    }
-    // A terminal obeys what it is sent, so foreign text is cleaned; a pipe gets the bytes.
-    void write(std::string_view text) {
-        context_.out << (context_.terminal.interactive ? harmless(text) : std::string(text));
-    }
-
-    Context& context_;
-    std::string target_;
-    std::string held_;
-    std::optional<std::int64_t> offset_;
-};
 
 // Lines with times, of any number of ranks: those that were asked for, in the order of time.
 class LogMerger {
   public:
     LogMerger(Context& context, const std::string& base, std::optional<TextPattern> wanted,
               std::optional<UnixMillis> since)
-        : context_(context), base_(base), wanted_(std::move(wanted)), since_(since) {}
+        : context_(context),
+          base_(base),
+          wanted_(std::move(wanted)),
+          since_(since),
+          unfinished_(context) {}
 
     void add(std::int32_t rank) {
         streams_.try_emplace(rank, context_.client, base_, rank, context_.options.tail);
@@ -113,9 +51,12 @@ class LogMerger {
                 }
             }
         }
+        show_unfinished();
         context_.out << std::flush;
         return {};
     }
+
+    void hide() { unfinished_.hide(); }
 
     void flush() {
         for (auto& [rank, stream] : streams_) {
@@ -124,6 +65,7 @@ class LogMerger {
         while (LogStream* first = earliest()) {
             print(first->take());
         }
+        unfinished_.hide();
         context_.out << std::flush;
     }
 
@@ -152,11 +94,28 @@ class LogMerger {
         return first;
     }
 
-    void print(const LogLine& line) {
-        if ((since_ && (!line.time || *line.time < *since_)) ||
-            (wanted_ && !wanted_->is_in(line.text))) {
+    void show_unfinished() {
+        if (!context_.options.log_follow || context_.options.json || wanted_ || since_) {
             return;
         }
+        std::vector<std::string> lines;
+        for (const auto& [rank, stream] : streams_) {
+            if (const std::string text = stream.unfinished(); !text.empty()) {
+                lines.push_back(streams_.size() > 1 ? of_rank(rank) + settled(text) : text);
+            }
+        }
+        unfinished_.show(lines);
+    }
+
+    static std::string of_rank(std::int32_t rank) { return "[" + std::to_string(rank) + "] "; }
+
+    void print(const LogLine& line) {
+        const std::string shown = is_redrawn(line.text) ? settled(line.text) : line.text;
+        if ((since_ && (!line.time || *line.time < *since_)) ||
+            (wanted_ && !wanted_->is_in(shown))) {
+            return;
+        }
+        unfinished_.hide();
         if (context_.options.json) {
             Json out = Json::object();
             if (line.time) {
@@ -166,7 +125,7 @@ class LogMerger {
             if (line.generation > 0) {
                 out["generation"] = line.generation;
             }
-            out["text"] = line.text;
+            out["text"] = shown;
             context_.out << harmless_json(dump_json(out)) << "\n";
             return;
         }
@@ -180,10 +139,9 @@ class LogMerger {
                     " ";
         }
         if (streams_.size() > 1) {
-            text += "[" + std::to_string(line.rank) + "] ";
+            text += of_rank(line.rank);
         }
-        context_.out << text << (context_.terminal.interactive ? harmless(line.text) : line.text)
-                     << "\n";
+        context_.out << text << printed_line(context_.terminal, shown) << "\n";
     }
 
     // A line of its own where the ranks were started anew.
@@ -202,6 +160,7 @@ class LogMerger {
     std::optional<UnixMillis> since_;
     std::map<std::int32_t, LogStream> streams_;
     std::int32_t generation_ = 0;
+    UnfinishedLines unfinished_;
 };
 
 // By itself: one that was only stopped because of another has not, unless it is the one to blame
@@ -258,8 +217,8 @@ Result<bool> logs_round(Context& context, const std::string& base, const Take& t
     return ended;
 }
 
-template <class Take, class Flush>
-Exit read_logs(Context& context, const std::string& id, const Take& take, const Flush& flush) {
+template <class Take, class Printer>
+Exit read_logs(Context& context, const std::string& id, const Take& take, Printer& printer) {
     const std::string base = "/v1/jobs/" + id;
     const bool follow = context.options.log_follow;
     if (follow) {
@@ -269,14 +228,16 @@ Exit read_logs(Context& context, const std::string& id, const Take& take, const 
     while (true) {
         const auto ended = logs_round(context, base, take);
         if (!ended && !(follow && may_pass(ended.error()))) {
+            printer.hide();
             return report(context, ended.error());
         }
         if (!ended && !said) {
+            printer.hide();
             context.err << "no answer from " << context.client.where() << "; asking again\n";
         }
         said = !ended;
         if (!follow || (ended && *ended)) {
-            flush();
+            printer.flush();
             return Exit::ok;
         }
         context.sleep(kLogsTurn);
@@ -292,7 +253,7 @@ Exit plain_log(Context& context, const std::string& id, std::int32_t rank) {
             context.out << std::flush;
             return more ? Result<void>{} : fail(more.error());
         },
-        [&] { printer.flush(); });
+        printer);
 }
 
 }  // namespace
@@ -336,7 +297,7 @@ Exit logs(Context& context, const std::string& id) {
             }
             return merger.more();
         },
-        [&] { merger.flush(); });
+        merger);
     if (end == Exit::ok && !any) {
         context.err << (options.failed ? "no rank has failed\n" : "no rank has started yet\n");
     }

@@ -25,7 +25,12 @@ void show_output(Context& context, const std::string& id) {
     }
     const auto log = context.client.get("/v1/jobs/" + id + "/logs?rank=0&tail=20");
     if (log && !log->body.empty()) {
-        context.out << harmless(log->body) << std::flush;
+        std::string_view text{log->body};
+        text.remove_suffix(text.ends_with('\n') ? 1 : 0);
+        for (const std::string& line : split(text, '\n')) {
+            context.out << settled(line) << "\n";
+        }
+        context.out << std::flush;
     }
 }
 

@@ -36,6 +36,16 @@ Style state_style(std::string_view state);
 std::string harmless(std::string_view text);
 // harmless() on one line: newlines and tabs as blanks.
 std::string one_line(std::string_view text);
+// Whether a terminal shows less of the line than was written: a progress bar goes back to the
+// beginning (\r) and draws itself again. A \r at the end alone is that of a line from Windows.
+bool is_redrawn(std::string_view line);
+// harmless(), and of a line that is_redrawn() what a terminal shows of it in the end: \r goes back
+// to its beginning, \b one column, ESC [ K clears; the half of a wide character that is left is a
+// blank.
+std::string settled(std::string_view line);
+// A line that goes on, without what a terminal no longer shows: as much is settled() when the rest
+// has come.
+std::string compacted(std::string_view line);
 // JSON in which such characters are written as \uXXXX: the same values, and no terminal obeys them.
 std::string harmless_json(std::string_view json);
 // What a terminal without UTF-8 can show: ? for every column of what is no ASCII.

@@ -1,11 +1,14 @@
-"""The program lockstep itself, whatever the verb: output that cannot be written, arguments that make no sense."""
+"""The program lockstep itself, whatever the verb: output that cannot be written, arguments that make no sense, and
+what is shown of a line that ranks draw again and again."""
 
 import os
 import signal
 import subprocess
 
 import harness
+import test_top
 from harness import BIN
+from test_terminal import Written
 
 
 class CommandLine(harness.TestCase):
@@ -108,6 +111,20 @@ class CommandLine(harness.TestCase):
         done = self.lockstep("explain", "rank_exit")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"lockstep logs ID --failed", done.stdout)
+
+    def test_a_progress_bar_moves_on_a_terminal_and_is_one_line_in_a_pipe(self):
+        gate = self.root / "go"
+        job_id = self.daemon.submit(harness.command_job(
+            "bar", "/bin/sh", "-c", rf"printf '\r 10%%'; while [ ! -e {gate} ]; do sleep 0.05; done; printf '\r100%%\n'"))["id"]
+        environment = {**self.daemon.cli_environment(), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+        terminal = test_top.Terminal([BIN / "lockstep", "logs", job_id, "-f"], environment, screen=Written)
+        self.addCleanup(terminal.close)
+        terminal.shows(" 10%", seconds=30)
+        gate.touch()
+        terminal.shows("100%", seconds=30)
+        self.assertEqual(terminal.ended(30), 0)
+        self.daemon.wait_state(job_id, harness.FINAL)
+        self.assertEqual(self.lockstep("logs", job_id).stdout, b"100%\n")
 
 
 if __name__ == "__main__":

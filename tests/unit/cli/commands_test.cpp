@@ -386,6 +386,74 @@ TEST(CliLogs, APipeGetsTheBytesAndATerminalHarmlessText) {
     }
 }
 
+// Held until its line is complete, a progress bar stood still until its end.
+TEST(CliLogs, FollowingOnATerminalDrawsTheUnfinishedLineAgain) {
+    FakeDaemon daemon;
+    GrowingLog log(daemon, {"begin\n\r 10%", "\r 50%", "", "\r100%\n", "loss 1"});
+    Cli run(daemon);
+    run.terminal.interactive = true;
+    run.options.id = kId;
+    run.options.log_follow = true;
+    EXPECT_EQ(run.verb("logs"), Exit::ok);
+    EXPECT_EQ(run.out.str(),
+              "begin\n 10%\x1b[K\n\x1b[J"
+              "\x1b[1A\r 50%\x1b[K\n\x1b[J"
+              "\x1b[1A\r\x1b[J100%\n"
+              "loss 1\x1b[K\n\x1b[J"
+              "\x1b[1A\r\x1b[Jloss 1\n");
+}
+
+TEST(CliLogs, APipeGetsTheEndOfALineThatWasDrawnAgain) {
+    std::string bar;
+    for (int i = 0; i <= 20'000; ++i) {  // more than is held
+        bar += "\r" + std::to_string(i) + "/20000";
+    }
+    FakeDaemon daemon;
+    GrowingLog log(daemon, {"\r 10%", "\r100%\n", bar, " it\n", "dos\r\nend"});
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.log_follow = true;
+    EXPECT_EQ(run.verb("logs"), Exit::ok);
+    EXPECT_EQ(run.out.str(), "100%\n20000/20000 it\ndos\r\nend\n");
+}
+
+TEST(CliLogs, ALineThatIsTooLongToBeHeldIsPrintedInPiecesOfWholeCharacters) {
+    const std::string much(70'000, 'x');
+    for (const bool terminal : {false, true}) {
+        FakeDaemon daemon;
+        GrowingLog log(daemon, {much + "\xe6\x97", "\xa5", "!\n"});
+        Cli run(daemon);
+        run.terminal.interactive = terminal;
+        run.options.id = kId;
+        run.options.log_follow = true;
+        EXPECT_EQ(run.verb("logs"), Exit::ok);
+        EXPECT_EQ(run.out.str(), much + "日!\n") << terminal;
+    }
+}
+
+// The stamp that lockstepd puts before a line is none of the line: \r does not go back over it.
+TEST(CliLogs, OfSeveralRanksTheEndOfALineThatWasDrawnAgainIsPrinted) {
+    FakeDaemon daemon;
+    for (const std::string rank : {"0", "1"}) {
+        daemon.on(
+            std::string("GET /v1/jobs/") + kId + "/logs?timestamps=true&rank=" + rank + "&offset=",
+            [rank](const ClientRequest& request) -> Result<ClientResponse> {
+                const bool first = request.target.ends_with("offset=0");
+                return ClientResponse{
+                    200,
+                    first ? "2025-11-21T01:00:0" + rank + ".000Z 1 \r 10%\r100% of " + rank + "\n"
+                          : "",
+                    {{"Lockstep-Log-Next", "50"}}};
+            });
+    }
+    daemon.on(std::string("GET /v1/jobs/") + kId, 200, job_json("succeeded"));
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.rank = "0,1";
+    EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+    EXPECT_EQ(run.out.str(), "[0] 100% of 0\n[1] 100% of 1\n");
+}
+
 // The hint named every place that a token may come from.
 TEST(CliErrors, ARefusedTokenIsSaidToComeFromWhereItDoes) {
     FakeDaemon daemon;

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <vector>
 
 namespace lockstep::cli {
 namespace {
@@ -94,9 +96,47 @@ TEST_F(ForeignText, NoTextOfManySteersATerminal) {
         const std::string text = babble.next();
         const std::string shown = harmless(text);
         ASSERT_EQ(obeyed(shown), "") << i << ": " << testing::PrintToString(text);
+        ASSERT_EQ(obeyed(settled(text)), "") << i << ": " << testing::PrintToString(text);
         ASSERT_EQ(harmless(shown), shown) << i << ": " << testing::PrintToString(text);
         ASSERT_EQ(obeyed(one_line(text)), "") << i << ": " << testing::PrintToString(text);
         ASSERT_EQ(one_line(text).find_first_of("\n\t"), std::string::npos) << i;
+    }
+}
+
+TEST_F(ForeignText, OfALineThatIsDrawnAgainTheEndIsLeft) {
+    EXPECT_EQ(settled("\r 10%\r 50%\r100%"), "100%");
+    EXPECT_EQ(settled("loss 1.25\rloss 1"), "loss 1.25") << "what is not written over stays";
+    EXPECT_EQ(settled("loss 1.25\r\x1b[Kloss 1"), "loss 1");
+    EXPECT_EQ(settled("loss 1.25\r\x1b[2Kloss 1"), "loss 1");
+    EXPECT_EQ(settled("abcd\b\b\x1b[1Kx"), "  xd");
+    EXPECT_EQ(settled("12\b\b34"), "34");
+    EXPECT_EQ(settled("a\tb\rc"), "c       b");
+    EXPECT_EQ(settled("\x1b[31mred\x1b[0m\rb"), "bed");
+    EXPECT_EQ(settled("from Windows\r"), "from Windows");
+    EXPECT_EQ(settled("e\xcc\x81te\ra"), "ate");
+    EXPECT_EQ(settled("plain\ttext"), "plain\ttext");
+    EXPECT_EQ(settled("done\r    \r"), "    ");
+}
+
+TEST_F(ForeignText, HalfAWideCharacterIsABlank) {
+    EXPECT_EQ(settled("日本\ra"), "a 本");
+    EXPECT_EQ(settled("日本\b\b\bab"), " ab ") << "the right half of one, the left of the other";
+    EXPECT_EQ(settled("a日\r本"), "本 ") << "over a and the left half: the right one is a blank";
+    EXPECT_EQ(settled("ab日c\b\b\x1b[K!"), "ab !");
+}
+
+TEST_F(ForeignText, WhatAnUnfinishedLineNoLongerShowsCanBeForgotten) {
+    Babble babble;
+    for (int i = 0; i < kTexts / 10; ++i) {
+        std::string whole;
+        std::string kept;
+        for (int piece = 0; piece < 4; ++piece) {
+            std::string text = babble.next();
+            text.erase(std::remove(text.begin(), text.end(), '\n'), text.end());
+            whole += text;
+            kept = compacted(kept + text);
+        }
+        ASSERT_EQ(settled(kept), settled(whole)) << i << ": " << testing::PrintToString(whole);
     }
 }
 
