@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 
 namespace lockstep {
@@ -79,8 +80,12 @@ class TestScheduler final : public SlurmDriver {
         }
         co_return seen.kind == Observation::Kind::state;
     }
-    Task<Observation> poll(JobId, std::int32_t) override {
+    Task<Observation> poll(JobId, std::int32_t attempt) override {
         ++polls;
+        if (attempt > seen_until) {
+            co_return Observation{
+                Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
+        }
         co_return seen;
     }
     std::optional<std::string> leaving(const JobId&) const override { return left; }
@@ -95,6 +100,9 @@ class TestScheduler final : public SlurmDriver {
     std::optional<slurm::BatchSite> batch_site;  // set: it runs batch scripts
 
     Observation seen{Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
+    // Attempts after this one run, whatever `seen` says of those before: one that ends at once is
+    // followed by the next before a test can look.
+    std::int32_t seen_until = std::numeric_limits<std::int32_t>::max();
     std::optional<std::string> left;  // leaving()
     AttemptRequest last;
     // As a scheduler that may take an attempt without our hearing of it.

@@ -264,10 +264,10 @@ TEST_F(RecoveryTest, WithoutASpareALostNodeIsAnotherAttemptWithoutIt) {
     exits(0, 1, 143, true);
     agents_[0].say(wire::Done{++events_, 1});
     scheduler_.submissions = 0;
+    scheduler_.seen_until = 1;
     scheduler_.seen.state = AllocationState::ended;
     agents_[0].session->on_closed();
     until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
-    scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
     until([&] { return scheduler_.submissions == 1; }, "handed over");
     EXPECT_EQ(scheduler_.last.attempt, 2);
     EXPECT_THAT(scheduler_.last.exclude, testing::ElementsAre("n1"));
@@ -291,6 +291,7 @@ TEST_F(RecoveryTest, NoAttemptStartsBesideAnAgentOfTheOneBefore) {
     const auto polls = scheduler_.polls;
     until([&] { return scheduler_.polls > polls + 3; }, "the scheduler says so");
     EXPECT_EQ(show(id)["attempts"].size(), 1U);
+    scheduler_.seen_until = 1;
     scheduler_.seen = {Observation::Kind::state, AllocationState::ended, "", {}, {}, ""};
     agents_[0].session->on_closed();
     until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt once it has left");
@@ -298,6 +299,7 @@ TEST_F(RecoveryTest, NoAttemptStartsBesideAnAgentOfTheOneBefore) {
 
 TEST_F(RecoveryTest, APreemptedJobIsAnotherAttempt) {
     const std::string id = start();
+    scheduler_.seen_until = 1;
     scheduler_.seen.state = AllocationState::ended;
     scheduler_.seen.cause.kind = CauseClass::preempted;
     scheduler_.seen.cause.message = "Slurm job 17 was preempted";
@@ -306,7 +308,6 @@ TEST_F(RecoveryTest, APreemptedJobIsAnotherAttempt) {
     }
     scheduler_.submissions = 0;
     until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
-    scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
     until([&] { return scheduler_.submissions == 1; }, "handed over");
     EXPECT_EQ(show(id)["attempts"][0]["cause"]["class"], "preempted");
     EXPECT_TRUE(scheduler_.last.exclude.empty()) << "no node is to blame";
@@ -328,15 +329,13 @@ TEST_F(RecoveryTest, TheTimeLimitOfTheSecondAttemptIsToldToo) {
     };
     agents_[0].say(wire::SaveAsked{++events_, 1, -1, "", 1000});
     until([&] { return told() == 1; }, "told of the first attempt");
-    scheduler_.handover.kind = Handover::Kind::wait;  // until its allocation is another one
+    scheduler_.seen_until = 1;
     scheduler_.seen.state = AllocationState::ended;
     scheduler_.seen.cause.kind = CauseClass::preempted;
     for (TestAgent& agent : agents_) {
         agent.session->on_closed();
     }
     until([&] { return scheduler_.last.attempt == 2; }, "the second attempt");
-    scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
-    scheduler_.handover.kind = Handover::Kind::placed;
     call_in(0);
     begin(1);
     until([&] { return state(id) == "running"; }, "running in the second");

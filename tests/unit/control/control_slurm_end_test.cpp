@@ -66,13 +66,14 @@ TEST_F(ControlSlurmTest, ASchedulerThatNeverSaysWhyIsNotWaitedForForEver) {
 // after its agents had called in.
 TEST_F(ControlSlurmTest, AnAllocationThatSlurmTakesAwayBeforeStartIsAskedForAgain) {
     const std::string id = submit()->id;
-    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    until([&] { return state(id) == "starting"; }, "placed");
     TestAgent agent = hello_from(0, "17");
     until([&] { return agent.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
     scheduler_.seen.accident.emplace();
     scheduler_.seen.accident->kind = CauseClass::scheduler;
     scheduler_.seen.accident->message = "Slurm job 17 was ended by Slurm itself";
     ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
+    scheduler_.seen_until = 1;
     agent.session->on_closed();
     until([&] { return show(id)["attempts"].size() == 2; }, "another attempt");
     EXPECT_EQ(show(id)["attempts"][0]["cause"]["class"], "node_lost");

@@ -298,10 +298,10 @@ TEST_F(NodeHistory, ALostNodeIsToldAfterARestart) {
     stopped.stopped = true;
     first.say(stopped);
     first.say(wire::Done{2, 1});
+    scheduler_.seen_until = 1;
     scheduler_.seen.state = AllocationState::ended;
     first.session->on_closed();
     until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
-    scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
     shut_down();
     boot();
     const Json all = nodes();
