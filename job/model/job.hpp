@@ -174,10 +174,19 @@ struct Action {
     std::optional<event::FaultSeen> fault;
 };
 
-// What the job needs at `now`, said by a daemon that has heard of it from `since` on: nodes have
-// the whole of limits::kGatherTimeout from then to call in and to meet, which they could not while
-// no daemon was there. Pure.
-Action due(const Job& job, UnixMillis now, UnixMillis since = 0);
+// How long ago that was which a job's deadlines count from, as its daemon has measured it: the wall
+// time of an event says it only as long as nobody sets the clock (daemon/control/machine/
+// wait_clock.hpp). Nodes could not call in, nor meet, while no daemon was there, so nothing of that
+// time counts; but it does for the time limit, as all that has run. Of what has not happened: 0.
+struct Waited {
+    std::chrono::milliseconds ran{0};     // the newest attempt got its nodes
+    std::chrono::milliseconds placed{0};  // the same, as far as a daemon was there
+    std::chrono::milliseconds formed{0};  // its newest generation was fixed
+    std::chrono::milliseconds ended{0};   // that generation has ended
+    std::chrono::milliseconds failed{0};  // the first failure in it was heard
+};
+// What the job needs then. When a fault is, is the caller's to say. Pure.
+Action due(const Job& job, const Waited& waited);
 
 // Whether every rank of a role that ends the job (spec.hpp) has ended by itself with 0: the job has
 // succeeded then, whatever becomes of the others. Where only the pre-flight was wanted: it passed.

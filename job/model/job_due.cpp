@@ -33,47 +33,43 @@ std::string missing_nodes(const Job& job) {
 }
 
 // The ranks of a generation have not been started, or the nodes have not met, for too long.
-std::string never_met(const Job& job, UnixMillis now, UnixMillis since) {
+std::string never_met(const Job& job, const Waited& waited) {
     const Attempt& attempt = *job.attempt();
-    const auto patience = std::chrono::milliseconds{limits::kGatherTimeout}.count();
-    const std::string within = " within " + std::to_string(patience / 1000) + " s";
+    const auto patience = limits::kGatherTimeout;
+    const std::string within = " within " + std::to_string(patience.count()) + " s";
     const Generation* newest = job.generation();
-    const auto too_long = [&](UnixMillis begun) {
-        return now - std::max(begun, since) >= patience;
-    };
     if (job.state == JobState::starting && newest != nullptr && newest->running_at == 0 &&
-        too_long(newest->started_at)) {
+        waited.formed >= patience) {
         return "the ranks of generation " + std::to_string(newest->number) +
                " were not all started" + within;
     }
-    if (job.state == JobState::starting && newest == nullptr && too_long(attempt.placed_at)) {
+    if (job.state == JobState::starting && newest == nullptr && waited.placed >= patience) {
         return std::to_string(attempt.claims.size()) + " of " +
                std::to_string(job.spec.resources.least_nodes()) + " nodes called in" + within +
                "; missing:" + missing_nodes(job);
     }
-    if (job.state == JobState::restarting && newest != nullptr && too_long(newest->finished_at)) {
+    if (job.state == JobState::restarting && newest != nullptr && waited.ended >= patience) {
         return "the nodes did not meet again" + within;
     }
     return "";
 }
 
-// A deadline of the job that has passed at `now`, as the fault to append.
-std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now, UnixMillis since) {
+// A deadline of the job that has passed, as the fault to append.
+std::optional<event::FaultSeen> passed_deadline(const Job& job, const Waited& waited) {
     const Attempt& attempt = *job.attempt();
     event::FaultSeen fault;
     fault.attempt = attempt.number;
     fault.generation = job.live_generation() != nullptr ? job.live_generation()->number : 0;
-    fault.at = now;
-    const std::int64_t limit = job.spec.resources.time_limit_seconds * 1000;
+    const std::chrono::seconds limit{job.spec.resources.time_limit_seconds};
     // Where nobody has claimed it nothing has run: what becomes of it is the scheduler's to say.
-    if (limit > 0 && attempt.placed_at != 0 && !attempt.claims.empty() &&
-        now - attempt.placed_at >= limit) {
+    if (limit.count() > 0 && attempt.placed_at != 0 && !attempt.claims.empty() &&
+        waited.ran >= limit) {
         fault.cause_class = CauseClass::time_limit;
         fault.message = "the time limit of " +
                         format_time_limit(job.spec.resources.time_limit_seconds) + " has passed";
         return fault;
     }
-    if (std::string why = never_met(job, now, since); !why.empty()) {
+    if (std::string why = never_met(job, waited); !why.empty()) {
         fault.cause_class = CauseClass::rendezvous_timeout;
         fault.message = std::move(why);
         return fault;
@@ -82,12 +78,10 @@ std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now, 
 }
 
 // Only echoes were heard so far: who is to blame may still be on its way out.
-bool culprit_is_awaited(const Job& job, UnixMillis now) {
+bool culprit_is_awaited(const Job& job, const Waited& waited) {
     const Generation* live = job.live_generation();
     return live != nullptr && live->first_failure && live->first_failure_kind != FailureKind::own &&
-           !all_ranks_ended(job) &&
-           now - live->failure_heard_at <
-               std::chrono::milliseconds{limits::kCulpritPatience}.count();
+           !all_ranks_ended(job) && waited.failed < limits::kCulpritPatience;
 }
 
 }  // namespace
@@ -204,7 +198,7 @@ std::string_view to_string(ActionKind kind) {
     return kNames[static_cast<std::size_t>(kind)];
 }
 
-Action due(const Job& job, UnixMillis now, UnixMillis since) {
+Action due(const Job& job, const Waited& waited) {
     Action action;
     if (is_final(job.state)) {
         return action;
@@ -225,7 +219,7 @@ Action due(const Job& job, UnixMillis now, UnixMillis since) {
         return action;
     }
     if (auto reason = reason_to_stop(job)) {
-        if (culprit_is_awaited(job, now)) {
+        if (culprit_is_awaited(job, waited)) {
             action.kind = ActionKind::watch;
             return action;
         }
@@ -242,7 +236,7 @@ Action due(const Job& job, UnixMillis now, UnixMillis since) {
         action.kind = ActionKind::conclude;
         return action;
     }
-    action.fault = passed_deadline(job, now, since);
+    action.fault = passed_deadline(job, waited);
     if (action.fault) {
         action.kind = ActionKind::stop;
         return action;

@@ -46,7 +46,7 @@ class Jumps(harness.TestCase):
         script = (f"i=0; while [ ! -e {release} ]; do i=$((i+1)); echo \"step=$i loss=0.5\"; sleep 0.05; done; "
                   "echo done")
         job = self.daemon.submit(harness.command_job(
-            "runs", "/bin/sh", "-c", script, resources={"nodes": 2},
+            "runs", "/bin/sh", "-c", script, resources={"nodes": 2, "time_limit": "30"},
             recovery={"max_restarts": 3}))["id"]
         self.daemon.wait_state(job, "running")
         over = self.daemon.submit(harness.command_job("over", "/bin/true"))["id"]

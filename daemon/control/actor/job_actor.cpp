@@ -20,7 +20,6 @@ constexpr auto kGatherMost = std::chrono::microseconds{100'000};
 
 JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
     : context_(context),
-      since_(context.clock.wall()),
       hooks_(std::move(hooks)),
       files_(context.scheduler),
       machine_(std::move(job), files_,
@@ -128,7 +127,6 @@ Surroundings JobActor::now() const {
     Surroundings out;
     out.steady = context_.clock.steady();
     out.wall = context_.clock.wall();
-    out.since = since_;
     out.timers = std::chrono::steady_clock::now();
     out.series = context_.series.find(job().id.value);
     out.scheduler = context_.scheduler.name();
@@ -191,7 +189,7 @@ Task<void> JobActor::take_inputs() {
 }
 
 Task<void> JobActor::act() {
-    const Action action = due(job(), context_.clock.wall(), since_);
+    const Action action = machine_.what_is_due(now());
     if (action.fault) {
         Draft next = machine_.draft(now());
         const bool added = next.add(*action.fault);
@@ -216,7 +214,7 @@ Task<void> JobActor::act() {
             co_return co_await placement_.stop_attempt(action.cause);
         case ActionKind::conclude: {
             const bool known = co_await placement_.verdict();
-            if (known && due(job(), context_.clock.wall(), since_).kind == ActionKind::conclude) {
+            if (known && machine_.what_is_due(now()).kind == ActionKind::conclude) {
                 co_await conclude();
             } else if (known) {
                 look_again();  // the scheduler's word changes what follows

@@ -98,7 +98,6 @@ class JobActor : public std::enable_shared_from_this<JobActor>, private JobSteps
     bool large() const;
 
     ControlContext& context_;
-    const UnixMillis since_;  // this daemon's first look at the job
     JobHooks hooks_;
     AttemptLeftovers files_;
     JobMachine machine_;

@@ -336,7 +336,7 @@ Task<void> JobPlacement::stop_attempt(Cause cause) {
         co_return;
     }
     // The scheduler's word may have changed what follows.
-    const Action follows = due(job(), context_.clock.wall());
+    const Action follows = machine_.what_is_due(steps_.now());
     if (follows.kind == ActionKind::next_attempt) {
         co_await next_attempt(follows.cause);
     } else if (follows.kind == ActionKind::restart) {

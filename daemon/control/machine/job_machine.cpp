@@ -27,6 +27,15 @@ const wire::StartedRank* JobMachine::process(std::int32_t rank) const {
     return known ? &run_.processes[index] : nullptr;
 }
 
+Action JobMachine::what_is_due(const Surroundings& at) {
+    waits_.look(job_, at);
+    Action out = due(job_, waits_.waited(job_, at.steady));
+    if (out.fault) {
+        out.fault->at = at.wall;
+    }
+    return out;
+}
+
 Draft JobMachine::draft(const Surroundings& at) const {
     Draft out{job_, at};
     for (const EventData& one : unstored_) {
@@ -62,6 +71,7 @@ Effects JobMachine::stored(Draft& draft, const Surroundings& at) {
     if (!draft.events.empty()) {
         job_ = std::move(draft.own());
         unstored_.clear();  // it began with them
+        waits_.look(job_, draft.at);
     }
     Effects out;
     for (const After& one : draft.after) {

@@ -23,6 +23,7 @@
 #include "daemon/control/machine/left_behind.hpp"
 #include "daemon/control/machine/loss_watch.hpp"
 #include "daemon/control/machine/save_round.hpp"
+#include "daemon/control/machine/wait_clock.hpp"
 #include "daemon/telemetry/series/anomalies.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "job/model/event.hpp"
@@ -63,6 +64,10 @@ class JobMachine {
     const telemetry::AnomalyWatch& anomalies() const { return anomalies_.watch(); }
     // A rank's process as its agent has told; nothing: not (yet).
     const wire::StartedRank* process(std::int32_t rank) const;
+
+    // What the job needs now. The first call is this daemon's first look at the job: what has
+    // happened before is taken for past since then (WaitClock).
+    Action what_is_due(const Surroundings& at);
 
     Draft draft(const Surroundings& at) const;
     void take(Draft& draft, JobInput& input);
@@ -192,6 +197,7 @@ class JobMachine {
 
     MayClaim may_claim_;
     Job job_;
+    WaitClock waits_;
     // What is true of an attempt, or of a generation, goes with it; what is here is the job's.
     AttemptRun run_;
     std::vector<EventData> unstored_;  // what is found only once

@@ -41,7 +41,7 @@ void JobMachine::form_generation(Draft& draft) {
     if (run_.stopping || !run_.rendezvous.enough_joined() ||
         !run_.preflight.all_passed(job_.spec) || !run_.pairs_done(draft.job()) ||
         draft.job().live_generation() != nullptr ||
-        due(draft.job(), draft.at.wall, draft.at.since).kind != ActionKind::gather) {
+        due(draft.job(), waits_.waited(draft.job(), draft.at.steady)).kind != ActionKind::gather) {
         return;
     }
     std::vector<std::int32_t> before;

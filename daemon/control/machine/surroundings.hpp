@@ -12,7 +12,6 @@ namespace lockstep {
 struct Surroundings {
     std::chrono::steady_clock::time_point steady{};
     UnixMillis wall = 0;
-    UnixMillis since = 0;  // when this daemon began to hear of the job
     // The timers' own clock, which no test moves: whether this daemon could hear anything.
     std::chrono::steady_clock::time_point timers{};
     const telemetry::JobSeries* series = nullptr;  // nullptr: nothing was reported yet

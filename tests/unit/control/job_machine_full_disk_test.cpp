@@ -185,7 +185,7 @@ TEST_F(JobMachineTest, WhatNeedsNoRoomIsAnsweredOnceHoweverOftenTheAppendIsTried
     fault.cause_class = to_string(CauseClass::rank_exit);
     take(AgentInput{agents_[0], fault});
     Draft over = machine_->draft(at_);
-    ASSERT_TRUE(machine_->end_generation(over, due(job(), at_.wall).cause,
+    ASSERT_TRUE(machine_->end_generation(over, machine_->what_is_due(at_).cause,
                                          JobMachine::AfterEnd::next_generation));
     machine_->stored(over, at_);
     wire::TableRequest table;

@@ -68,7 +68,7 @@ TEST_F(JobMachineTest, ANodeThatIsSilentForAMinuteIsLostByAWalkOverAllNodes) {
     EXPECT_THAT(look(), ElementsAre("fault"));
     EXPECT_TRUE(job().attempt()->lost.contains(1));
     EXPECT_FALSE(job().attempt()->lost.contains(0));
-    EXPECT_EQ(due(job(), at_.wall).kind, ActionKind::next_attempt);
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::next_attempt);
 }
 
 TEST_F(JobMachineTest, NobodyIsLostWhenTheDaemonItselfStoodStill) {

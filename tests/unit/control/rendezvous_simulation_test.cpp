@@ -213,11 +213,11 @@ bool World::all_run() const {
 
 std::string World::describe() const {
     const Generation* newest = job().generation();
+    const Action action = machine_->what_is_due(at());
     std::string out = "generation " + std::to_string(newest == nullptr ? 0 : newest->number) +
                       (newest != nullptr && newest->open() ? " live" : " over") +
                       (newest != nullptr && newest->first_failure ? " failed" : "") + ", " +
-                      std::string{to_string(due(job(), wall_).kind)} + " (" +
-                      due(job(), wall_).cause.message + ")";
+                      std::string{to_string(action.kind)} + " (" + action.cause.message + ")";
     for (std::int32_t slot = 0; slot < kSlots; ++slot) {
         const Node& self = node(slot);
         out += "; " + std::to_string(slot) + (lost(slot) ? " lost" : "") +

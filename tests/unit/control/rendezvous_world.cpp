@@ -224,7 +224,7 @@ void World::hear(const AgentPtr& link, std::int32_t slot, wire::AgentMessage mes
 // What JobActor::act() does; the scheduler knows of agents that ended without a word, soon or late.
 void World::tick() {
     take_inputs();
-    const Action action = due(job(), wall_);
+    const Action action = machine_->what_is_due(at());
     Observation seen;
     seen.kind = Observation::Kind::state;
     seen.state = AllocationState::running;

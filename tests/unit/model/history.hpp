@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,30 @@
 namespace lockstep {
 
 inline constexpr UnixMillis kStart = 1'000'000;
+
+// What a job needs at `now` if nobody ever sets the clock, said by a daemon that has heard of it
+// from `since` on.
+inline Action due(const Job& job, UnixMillis now, UnixMillis since = 0) {
+    const auto past = [now](UnixMillis at) {
+        return std::chrono::milliseconds{at == 0 ? 0 : now - at};
+    };
+    const auto heard = [&](UnixMillis at) { return past(at == 0 ? 0 : std::max(at, since)); };
+    Waited waited;
+    if (const Attempt* attempt = job.attempt()) {
+        waited.ran = past(attempt->placed_at);
+        waited.placed = heard(attempt->placed_at);
+    }
+    if (const Generation* newest = job.generation()) {
+        waited.formed = heard(newest->started_at);
+        waited.ended = heard(newest->finished_at);
+        waited.failed = heard(newest->failure_heard_at);
+    }
+    Action out = due(job, waited);
+    if (out.fault) {
+        out.fault->at = now;
+    }
+    return out;
+}
 
 class History {
   public:
