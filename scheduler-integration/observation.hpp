@@ -44,6 +44,8 @@ struct Observation {
     std::optional<Cause> accident{};
     // pending only: it waits for a time or for another job, not for nodes
     bool later = false;
+    // ended only: every agent that it had started had ended before this lockstepd could watch it
+    bool ended_unwatched = false;
 };
 
 // The allocation has ended, by the scheduler's own word: one that it does not know (any more) or is

@@ -123,6 +123,7 @@ void fields(V& visit, M& m) {
         visit.number_or_none("slot", m.slot);
         visit.optional("may_return", m.may_return);
         visit.optional("check", m.check);
+        visit.optional("unwatched", m.unwatched);
     } else if constexpr (Is<M, event::NodeReturned>) {
         visit("attempt", m.attempt);
         visit("slot", m.slot);

@@ -159,6 +159,9 @@ struct FaultSeen {
     // there again.
     bool may_return = false;
     std::string check{};  // of the pre-flight that the node has failed; "" = it is not about one
+    // Of an attempt that nobody has called in from: its agents have ended while no lockstepd was
+    // there to hear them.
+    bool unwatched = false;
 };
 // A node that was lost has joined again: none of its ranks lives, and it waits for the next
 // generation.

@@ -301,6 +301,7 @@ struct Applier {
         current->stray_faults += e.slot < 0 ? 1 : 0;
         if (e.slot < 0 && (e.generation == 0 || current->generations.empty()) && !current->fault) {
             current->fault = cause;
+            current->unwatched = e.unwatched && current->claims.empty();
         }
         return {};
     }

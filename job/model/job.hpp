@@ -98,6 +98,7 @@ struct Attempt {
     std::vector<PreflightFinding> preflight;  // at most limits::kPreflightEvents
     bool preflight_passed = false;            // only said if nothing but the pre-flight was wanted
     std::optional<Cause> fault;               // of the attempt, outside any generation
+    bool unwatched = false;                   // it is that no lockstepd was there for its agents
     std::int32_t stray_faults = 0;            // that ended no generation and cost no node
     Cause cause;
 

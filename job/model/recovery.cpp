@@ -31,6 +31,13 @@ std::int32_t unstarted_before(const Job& job) {
     return std::min(static_cast<std::int32_t>(count), kUnstarted);
 }
 
+// Attempts before this one that are nobody's failure.
+std::int32_t unwatched_before(const Job& job) {
+    return static_cast<std::int32_t>(
+        std::count_if(job.attempts.begin(), job.attempts.end() - 1,
+                      [](const Attempt& attempt) { return attempt.unwatched; }));
+}
+
 // What may be answered by another generation, and is counted among the restarts then.
 bool is_of_ranks(CauseClass cause) {
     const auto trigger = trigger_of(cause);
@@ -177,7 +184,7 @@ RecoveryPlan wanted_recovery(const Job& job, const Cause& reason) {
             return {Recovery::generation, ""};
         }
     }
-    const std::int32_t number = attempt.number - unstarted_before(job);
+    const std::int32_t number = attempt.number - unstarted_before(job) - unwatched_before(job);
     if (number >= job.spec.recovery.max_attempts) {
         return none(number == 1 ? ""
                                 : "attempt " + std::to_string(number) + " of " +
@@ -204,6 +211,9 @@ bool taken_away(const Job& job, CauseClass cause) {
 RecoveryPlan plan_recovery(const Job& job, const Cause& reason) {
     if (is_final(job.state) || job.attempt()->finished_at != 0 || job.cancel_requested_at != 0) {
         return none();
+    }
+    if (job.attempt()->unwatched) {
+        return {Recovery::attempt, ""};
     }
     RecoveryPlan plan = wanted_recovery(job, reason);
     if (plan.kind == Recovery::none && taken_away(job, reason.kind)) {

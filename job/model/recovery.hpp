@@ -11,6 +11,8 @@
 //
 // Whatever the spec says of recovery, an allocation that the scheduler took away before any rank of
 // the attempt had been started is asked for again, kUnstarted times: nothing can have run twice.
+// So is, without being counted, one whose agents have all ended while no daemon was there that they
+// could have called in to (event::FaultSeen, unwatched).
 //
 // Three generations in a row that ended within kSameStep steps of each other are a crash loop:
 // another one would end there, too.

@@ -92,6 +92,7 @@ struct LocalScheduler::Attempt {
     std::vector<Agent> agents;
     std::string message;
     bool cancelled = false;
+    bool unwatched = false;  // all of its agents had ended when it was taken up
     net::steady_timer kill_timer;
 };
 
@@ -173,6 +174,9 @@ Task<Handover> LocalScheduler::submit(AttemptRequest request) {
     attempts_[out.id] = attempt;
     if (claimed) {
         take_up(*attempt, claims, !follows);
+        // Those of a copy's original may be there, or elsewhere: another attempt is not its to
+        // begin.
+        attempt->unwatched = !follows && attempt->state == Attempt::State::ended;
     } else {
         ledger_.enqueue(out.id, ledger_.need(attempt->request.resources));
     }
@@ -408,6 +412,7 @@ Task<Observation> LocalScheduler::poll(JobId job, std::int32_t attempt) {
             break;
         case Attempt::State::ended:
             out.state = AllocationState::ended;
+            out.ended_unwatched = found->unwatched;
             out.nodes = found->nodes;
             break;
     }

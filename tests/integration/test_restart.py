@@ -1,8 +1,11 @@
 """kill -9 of lockstepd: nothing accepted is lost, nothing starts twice, no report is missing."""
 
+import json
+import os
 import pathlib
 import random
 import resource
+import signal
 import threading
 
 import harness
@@ -104,6 +107,37 @@ class Restart(harness.TestCase):
         self.daemon.start()
         (folder / "go").touch()
         self._check_complete(folder, job_id, 50)
+
+
+class AgentsWithoutLockstepd(harness.TestCase):
+    """Agents that find no lockstepd end after half an hour: here they are ended."""
+
+    def setUp(self):
+        super().setUp()
+        self.daemon.stop()
+        self.begun, self.go = self.root / "begun", self.root / "go"
+        agent = self.root / "agent"
+        agent.write_text(f"#!/bin/sh\n: > '{self.begun}'\nwhile [ ! -e '{self.go}' ]; do sleep 0.05; done\n"
+                         f"exec '{harness.BIN / 'lockstep-agent'}' \"$@\"\n")
+        agent.chmod(0o755)
+        self.daemon.arguments = (*self.daemon.arguments, "--agent-path", str(agent))
+        self.daemon.start()
+
+    def test_a_job_that_no_agent_of_it_was_heard_for_begins_another_attempt(self):
+        job = self.daemon.submit(harness.command_job("night", "/bin/true", resources={"nodes": 1}))["id"]
+        harness.wait_until(self.begun.exists, 30, "its agent is started")
+        self.daemon.kill9()
+        self.go.touch()
+        claim = self.daemon.data / "runs" / job / "a1" / "node-00000.claim"
+        harness.wait_until(claim.exists, 30, "the agent has its node")
+        os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
+        harness.wait_until(lambda: not harness.processes_with(f"runs/{job}"), 30, "the agent has ended")
+        self.daemon.start()
+        done = self.daemon.wait_state(job, harness.FINAL)
+        self.assertEqual(done["state"], "succeeded", done)
+        self.assertEqual([attempt.get("cause", {}).get("message") for attempt in done["attempts"]][:1],
+                         ["no lockstepd was there for its agents, and they have ended"])
+        self.assertEqual(len(done["attempts"]), 2)
 
 
 class RestartWhileStopping(harness.TestCase):

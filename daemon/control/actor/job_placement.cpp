@@ -105,11 +105,22 @@ Task<void> JobPlacement::end_unclaimed(const Observation& seen) {
     fault.message = seen.cause.message;
     fault.node = seen.cause.node;
     fault.at = context_.clock.wall();
+    if (was_unwatched(seen)) {
+        fault.cause_class = CauseClass::scheduler;
+        fault.message = "no lockstepd was there for its agents, and they have ended";
+        fault.unwatched = true;
+    }
     if (const auto words = first_last_words()) {
         fault.message += "; the agent of " + words->node + ": " + words->reason;
     }
     next.add(std::move(fault));
     co_await steps_.commit_and_look(std::move(next));
+}
+
+// One that was sent away has been heard.
+bool JobPlacement::was_unwatched(const Observation& seen) const {
+    return seen.ended_unwatched && seen.cause.kind == CauseClass::none &&
+           job().attempt()->refused == 0;
 }
 
 // Of the agents that came with nobody hearing them: the daemon's certificate was another one, say.
@@ -225,7 +236,8 @@ Task<void> JobPlacement::look_at_allocation() {
         co_return;
     }
     const bool over = allocation_ended(seen);
-    if (over && seen.cause.kind != CauseClass::none && job().attempt()->claims.empty()) {
+    if (over && (seen.cause.kind != CauseClass::none || was_unwatched(seen)) &&
+        job().attempt()->claims.empty()) {
         co_await end_unclaimed(seen);
         co_return;
     }

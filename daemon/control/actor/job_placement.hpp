@@ -61,6 +61,7 @@ class JobPlacement {
     Draft draft() const { return machine_.draft(steps_.now()); }
     bool nodes_are_due();
     Task<void> end_unclaimed(const Observation& seen);
+    bool was_unwatched(const Observation& seen) const;
     std::optional<wire::GaveUpFile> first_last_words() const;
     void look_whether_aside(const Observation& seen);
     void set_aside(bool aside);

@@ -1,5 +1,7 @@
 #include "tests/unit/control/control_fixture.hpp"
 
+#include <gmock/gmock.h>
+
 namespace lockstep {
 namespace {
 
@@ -115,6 +117,47 @@ TEST_F(ControlTest, NodesHaveTheirTimeToCallInAfterALockstepdThatWasAwayForLong)
     EXPECT_EQ(state(id), "starting");
     clock_.advance(limits::kGatherTimeout);
     until([&] { return scheduler_.cancels > 0; }, "the nodes have not met since");
+}
+
+// A job of the local scheduler failed in the morning: "0 of 2 nodes called in".
+TEST_F(ControlTest, AgentsThatEndedWhileNoLockstepdWasThereAreAnotherAttempt) {
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "starting"; }, "it has its nodes");
+    shut_down();
+    clock_.advance(std::chrono::hours{12});
+    scheduler_.seen_until = 1;
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.message = "the agent of n0 had ended when the daemon started";
+    scheduler_.seen.lost_nodes = {0, 1};
+    scheduler_.seen.ended_unwatched = true;
+    boot();
+    until([&] { return scheduler_.last.attempt == 2; }, "the second attempt");
+    EXPECT_THAT(scheduler_.last.exclude, testing::IsEmpty());
+    const Json cause = show(id)["attempts"][0]["cause"];
+    EXPECT_EQ(cause["class"], "scheduler");
+    EXPECT_EQ(cause["message"], "no lockstepd was there for its agents, and they have ended");
+    TestAgent agent = hello(0);
+    until([&] { return agent.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+}
+
+// They were there, and lockstepd had sent them away.
+TEST_F(ControlTest, AgentsThatWereSentAwayBeforeLockstepdWentAreNoOtherAttempt) {
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "starting"; }, "it has its nodes");
+    TestAgent agent = connect();
+    wire::Hello wrong;
+    wrong.node = "n0";
+    wrong.incarnation = "i0";
+    wrong.time = clock_.wall() - 3'600'000;
+    agent.say(wrong);
+    until([&] { return agent.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
+    until([&] { return show(id).value("pending_reason", "") != ""; }, "it is told");
+    shut_down();
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.ended_unwatched = true;
+    boot();
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["attempts"].size(), 1U);
 }
 
 TEST_F(ControlTest, ADaemonRestartedBetweenWorldAndStartGoesOnWithTheSameGeneration) {

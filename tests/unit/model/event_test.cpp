@@ -16,7 +16,7 @@ std::vector<EventData> samples() {
     cause.signal = 9;
     cause.log_tail = "tail\n";
     event::RankExited exited{1, 2, 3, "n", -1, 9, true, true, 12345, "tail"};
-    event::FaultSeen fault{1, 2, 3, "n", CauseClass::hang, "why", 99, 4};
+    event::FaultSeen fault{1, 2, 3, "n", CauseClass::hang, "why", 99, 4, true, "check", true};
     return {event::Submitted{"ada", *parse_json(R"({"name":"x"})"), {"w"}},
             event::AttemptCreated{1, "hash", "/dir"},
             event::AttemptPlaced{1, "local-1"},
@@ -82,6 +82,9 @@ TEST(Events, WhatRecoveryAddedReadsBack) {
     EXPECT_EQ(read_back(fault).slot, 4);
     fault.slot = 0;
     EXPECT_EQ(read_back(fault).slot, 0) << "the first node is one, too";
+    EXPECT_FALSE(read_back(fault).unwatched);
+    fault.unwatched = true;
+    EXPECT_TRUE(read_back(fault).unwatched);
     EXPECT_EQ(read_back(event::GenerationEnded{1, 2, {}, 52}).step, 52);
     EXPECT_EQ(read_back(event::GenerationEnded{1, 2, {}, 0}).step, 0);
     EXPECT_EQ(read_back(event::RestartRequested{1, 2, "ada"}).by, "ada");

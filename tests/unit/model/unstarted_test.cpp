@@ -157,6 +157,40 @@ TEST(Unstarted, AttemptsThatNeverRanUseUpNoneThatTheSpecGrants) {
     EXPECT_EQ(action_due(h), ActionKind::next_attempt) << "it is the first that ran";
 }
 
+// A job of the local scheduler failed in the morning, for its agents had found no lockstepd.
+TEST(Unstarted, AgentsThatEndedWhileNoLockstepdWasThereCostTheJobNothing) {
+    History h{unstarted_spec(R"(,"recovery":{"max_attempts":2,"max_restarts":0})")};
+    const auto unwatched = [&] {
+        event::FaultSeen out = h.attempt_fault(CauseClass::scheduler);
+        out.unwatched = true;
+        return out;
+    };
+    for (int night = 0; night < 2 * kUnstarted; ++night) {
+        h.attempt();
+        h.placed();
+        h.must(unwatched());
+        ASSERT_EQ(action_due(h), ActionKind::next_attempt) << night;
+        h.attempt_ends(CauseClass::scheduler);
+        ASSERT_EQ(action_due(h), ActionKind::create_attempt) << night;
+    }
+    h.running();
+    h.must(h.attempt_fault(CauseClass::preempted));
+    EXPECT_EQ(action_due(h), ActionKind::next_attempt) << "it is the first that ran";
+    h.attempt_ends(CauseClass::preempted);
+    h.running();
+    h.must(h.attempt_fault(CauseClass::preempted));
+    EXPECT_EQ(action_due(h), ActionKind::stop) << "and the second was the last";
+
+    History heard{unstarted_spec()};
+    heard.attempt();
+    heard.placed();
+    heard.claims();
+    event::FaultSeen late = heard.attempt_fault(CauseClass::scheduler);
+    late.unwatched = true;
+    heard.must(late);
+    EXPECT_EQ(action_due(heard), ActionKind::stop) << "somebody has called in";
+}
+
 TEST(Unstarted, AGenerationIsReleasedOnce) {
     History h{unstarted_spec()};
     claimed(h);

@@ -287,6 +287,26 @@ TEST_F(LocalSchedulerTest, AdoptionTellsAnAgentThatFinishedFromOneThatWasLost) {
     EXPECT_THAT(poll("j").message, HasSubstr("had ended when the daemon started"));
 }
 
+TEST_F(LocalSchedulerTest, OnlyAnAttemptThatHadEndedWhenItWasTakenUpEndedUnwatched) {
+    auto one = request("j");
+    submit(one);
+    ASSERT_TRUE(until_ready("j"));
+    tell("j", "crash-0");
+    ASSERT_TRUE(until_state("j", AllocationState::ended));
+    EXPECT_FALSE(poll("j").ended_unwatched);
+    forget();
+    make();
+    submit(one);
+    EXPECT_EQ(poll("j").state, AllocationState::ended);
+    EXPECT_TRUE(poll("j").ended_unwatched);
+    forget();
+    make();
+    one.follow_only = "restored from a backup";
+    submit(one);
+    EXPECT_EQ(poll("j").state, AllocationState::ended);
+    EXPECT_FALSE(poll("j").ended_unwatched) << "another attempt is its original's to begin";
+}
+
 TEST_F(LocalSchedulerTest, ADaemonThatDiedBetweenTwoStartsStartsTheRest) {
     const auto both = request("j", 2);
     AttemptRequest first = both;
