@@ -97,12 +97,14 @@ Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) 
     return commands_.cancel(std::move(caller), std::move(id));
 }
 
-Task<Result<std::string>> ControlService::restart(Caller caller, std::string id) {
-    return commands_.restart(std::move(caller), std::move(id));
+Task<SubmitResult<CommandDone>> ControlService::restart(Caller caller, std::string id,
+                                                        std::string key) {
+    return commands_.restart(std::move(caller), std::move(id), std::move(key));
 }
 
-Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string id) {
-    return commands_.checkpoint(std::move(caller), std::move(id));
+Task<SubmitResult<CommandDone>> ControlService::checkpoint(Caller caller, std::string id,
+                                                           std::string key) {
+    return commands_.checkpoint(std::move(caller), std::move(id), std::move(key));
 }
 
 Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::string id) {

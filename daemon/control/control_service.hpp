@@ -60,8 +60,10 @@ class ControlService final : public Control {
     Task<Result<SharedText>> show(Caller caller, std::string id) override;
     Task<Result<Text>> list(Caller caller, JobQuery query) override;
     Task<Result<Text>> cancel(Caller caller, std::string id) override;
-    Task<Result<Text>> restart(Caller caller, std::string id) override;
-    Task<Result<Text>> checkpoint(Caller caller, std::string id) override;
+    Task<SubmitResult<CommandDone>> restart(Caller caller, std::string id,
+                                            std::string key) override;
+    Task<SubmitResult<CommandDone>> checkpoint(Caller caller, std::string id,
+                                               std::string key) override;
     Task<Result<Text>> cancel_sweep(Caller caller, std::string id) override;
     Task<Result<Text>> take_evidence(Caller caller, std::string id) override;
     Task<Result<Text>> take_profile(Caller caller, std::string id, ProfileQuery query) override;

@@ -70,8 +70,13 @@ inline constexpr int kAuditFailuresAtOnce = 200;
 inline constexpr std::size_t kQueryParameters = 64;       // no route has 20
 inline constexpr std::size_t kBearerBytes = 512;          // of lockstepd: less than 100
 inline constexpr std::size_t kIdempotencyKeyBytes = 255;  // an id or a hash
-inline constexpr std::size_t kCursorBytes = 256;          // of lockstepd: an id in base 64, or less
-inline constexpr std::size_t kNodeCursorBytes = 512;      // a host's name in base 64
+// Of a job's restarts and checkpoints, the newest: a command is repeated soon, or never. They are
+// copied with the job: 10 kB at most.
+inline constexpr std::size_t kCommandKeys = 32;
+// Keys under which a command is asked for that is on its way already: each is an event.
+inline constexpr std::size_t kCommandKeysJoining = 8;
+inline constexpr std::size_t kCursorBytes = 256;      // of lockstepd: an id in base 64, or less
+inline constexpr std::size_t kNodeCursorBytes = 512;  // a host's name in base 64
 // Sweeps of one user that wait for their turn: each is as much work as its jobs.
 inline constexpr std::size_t kSweepsWaiting = 4;
 inline constexpr std::int64_t kLogTailLines = 100'000;  // the answer has 1 MiB at most anyway

@@ -190,6 +190,7 @@ void fields(V& visit, M& m) {
         visit("rank", m.rank);
         visit.optional("node", m.node);
         visit.optional("message", m.message);
+        visit.optional("key", m.key);
     } else if constexpr (Is<M, event::CancelRequested>) {
         visit("by", m.by);
     } else if constexpr (Is<M, event::Finished>) {
@@ -208,6 +209,7 @@ void fields(V& visit, M& m) {
         } else if constexpr (Is<M, event::RestartRequested>) {
             visit("by", m.by);
             visit.optional("reason", m.reason);
+            visit.optional("key", m.key);
         }
     }
 }

@@ -191,13 +191,15 @@ struct AttemptEnded {
 struct CancelRequested {
     std::string by;
 };
-// Somebody wants the ranks started anew, from the newest checkpoint.
+// Somebody wants the ranks started anew, from the newest checkpoint. One with a key begins nothing
+// where that is on its way already, and says that it was done under this key, too.
 struct RestartRequested {
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
     std::string by;
     // Lockstep itself does, because there are more nodes; "": it is a person's wish.
     std::string reason{};
+    std::string key{};  // Idempotency-Key, `by`'s; "" = none
 };
 // Something is wrong with a run that goes on; it ends nothing.
 struct AnomalySeen {
@@ -254,7 +256,8 @@ struct WarningGiven {
     std::string node;        // "": of no single node
     std::string message;
 };
-// The ranks have been sent the signal at which they write a checkpoint.
+// The ranks have been sent the signal at which they write a checkpoint; once for all who have asked
+// meanwhile, of whom each with a key has an event.
 struct CheckpointRequested {
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
@@ -264,6 +267,7 @@ struct CheckpointRequested {
     std::int32_t rank = -1;
     std::string node{};
     std::string message{};
+    std::string key{};  // Idempotency-Key, `by`'s; "" = none
 };
 // What ranks did for some seconds has been recorded, because somebody asked. The files lie in the
 // attempt's folder (profile.hpp).

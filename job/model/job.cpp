@@ -78,6 +78,12 @@ struct Applier {
         }
         return &current->generations.back();
     }
+    // The last there was, whether or not it has ended; generation 0: the attempt has had none.
+    bool is_newest(std::int32_t number, std::int32_t generation_number) const {
+        const Generation* last = job.generation();
+        return job.attempt() != nullptr && job.attempt()->number == number &&
+               (last != nullptr ? last->number : 0) == generation_number;
+    }
     // Every node of the generation is one of the allocation's that is claimed and not lost. Only
     // without spares may it go without saying which.
     bool good_slots(const Attempt& attempt, const std::vector<std::int32_t>& slots) const {
@@ -222,6 +228,7 @@ struct Applier {
             forget_ranks(current->generations.back());
         }
         current->generations.push_back(std::move(started));
+        job.keys_joining = 0;
         return {};
     }
     Status operator()(const event::RanksStarted& e) const {
@@ -355,7 +362,11 @@ struct Applier {
     }
     // For people, too: what comes of it is checkpoint_saved.
     Status operator()(const event::CheckpointRequested& e) const {
-        return generation(e.attempt, e.generation) == nullptr ? stale("generation") : Status{};
+        if (generation(e.attempt, e.generation) == nullptr) {
+            return stale("generation");
+        }
+        job.command_keys.note(e.by, e.key, Command::checkpoint);
+        return {};
     }
     Status operator()(const event::CheckpointSaved& e) const {
         Generation* current = generation(e.attempt, e.generation);
@@ -405,12 +416,21 @@ struct Applier {
         }
         return {};
     }
+    // How many keys join is asked before: those that are there are read, however many.
     Status operator()(const event::RestartRequested& e) const {
-        if (generation(e.attempt, e.generation) == nullptr || !job.restart_requested_by.empty()) {
+        const bool begins =
+            generation(e.attempt, e.generation) != nullptr && job.restart_requested_by.empty();
+        if (!begins && (e.key.empty() || !is_newest(e.attempt, e.generation))) {
             return stale("generation");
         }
-        job.restart_requested_by = e.by;
-        job.restart_reason = e.reason;
+        job.command_keys.note(e.by, e.key, Command::restart);
+        if (begins) {
+            job.restart_requested_by = e.by;
+            job.restart_reason = e.reason;
+            job.keys_joining = 0;
+        } else {
+            ++job.keys_joining;
+        }
         return {};
     }
     // An agent that reconnects may say it again.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "job/model/anomaly.hpp"
+#include "job/model/command_keys.hpp"
 #include "job/model/event.hpp"
 #include "job/model/failure.hpp"
 #include "job/model/preflight/preflight.hpp"
@@ -120,6 +121,9 @@ struct Job {
     std::string cancel_requested_by;
     std::string restart_requested_by;  // "" = no; holds until the generation has ended
     std::string restart_reason;        // of Lockstep itself; "" = a person's wish
+    CommandKeys command_keys;
+    // Keys that were noted for a restart on its way, which began without them.
+    std::size_t keys_joining = 0;
     std::optional<SweepMember> sweep;
     std::string signature;         // "" = none is asked for where it runs
     std::optional<Cause> blocked;  // it will never start: a job it waited for has not succeeded

@@ -181,6 +181,9 @@ inline constexpr std::array kTransitions{
     Transition{JobState::running, EventKind::attempt_ended, JobState::requeued},
     Transition{JobState::starting, EventKind::restart_requested, JobState::starting},
     Transition{JobState::running, EventKind::restart_requested, JobState::running},
+    // It begins nothing: the ranks are being started anew already, and it is done with that.
+    Transition{JobState::restarting, EventKind::restart_requested, JobState::restarting},
+    Transition{JobState::requeued, EventKind::restart_requested, JobState::requeued},
     Transition{JobState::starting, EventKind::evidence_taken, JobState::starting},
     Transition{JobState::running, EventKind::evidence_taken, JobState::running},
     Transition{JobState::running, EventKind::profile_taken, JobState::running},

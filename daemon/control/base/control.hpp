@@ -58,7 +58,7 @@ struct Submitted {
 enum class SubmitFailure : std::uint8_t {
     other,           // as its Errc says: exhausted is the disk
     key_in_flight,   // conflict: a submission with this Idempotency-Key is being stored
-    key_reused,      // conflict: the key belongs to another submission
+    key_reused,      // conflict: the key belongs to another submission, or command of the job
     render_changed,  // conflict: it would run something else than was rendered
     user_quota,      // exhausted: the user has or submits too many; retry_after_s says when
     too_many_jobs,   // exhausted: all users together have
@@ -77,6 +77,13 @@ using SubmitResult = tl::expected<T, SubmitError>;
 inline tl::unexpected<SubmitError> refuse(SubmitError error) {
     return tl::unexpected<SubmitError>(std::move(error));
 }
+
+// A command that is done once under its Idempotency-Key. key_reused: the key belongs to another one
+// of the job.
+struct CommandDone {
+    std::string job_json;
+    bool already = false;  // it had been done before, under this key: nothing was done now
+};
 
 // Under this name the store finds the jobs of a sweep; no label of a user's can have it.
 inline constexpr const char* kSweepLabel = "lockstep:sweep";
@@ -226,11 +233,13 @@ class Control {
     virtual Task<Result<std::string>> list(Caller caller, JobQuery query) = 0;
     virtual Task<Result<std::string>> cancel(Caller caller, std::string id) = 0;  // the job's JSON
     // The ranks are ended and started anew, from the newest checkpoint, in the same allocation; the
-    // job's JSON. conflict: nothing runs. Again before they have ended is no error.
-    virtual Task<Result<std::string>> restart(Caller caller, std::string id) = 0;
+    // job's JSON. conflict: nothing runs. Again before they have ended is no error. key: "" = none.
+    virtual Task<SubmitResult<CommandDone>> restart(Caller caller, std::string id,
+                                                    std::string key) = 0;
     // The ranks get the signal at which they write a checkpoint; the job's JSON. conflict: nothing
     // runs.
-    virtual Task<Result<std::string>> checkpoint(Caller caller, std::string id) = 0;
+    virtual Task<SubmitResult<CommandDone>> checkpoint(Caller caller, std::string id,
+                                                       std::string key) = 0;
     // Every unfinished job of the sweep that the job is of: {"cancelled": n}. invalid: of none.
     virtual Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) = 0;
     // A job that is over is none any more: {"removed": id, …}. Its files follow. conflict: it is

@@ -1,10 +1,12 @@
 #include "daemon/control/jobs/job_commands.hpp"
 
 #include "daemon/control/actor/job_actor.hpp"
+#include "daemon/control/machine/command_once.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,26 @@ Task<Result<std::string>> carry_out(net::io_context& io, std::shared_ptr<JobActo
         co_await net::async_initiate<decltype(token), void(Status)>(std::move(wait), token);
     LOCKSTEP_CO_TRY(done);
     co_return *actor->view();
+}
+
+// What is known of the key: the command was done under it, or another one was; nothing: it is new.
+// `show` makes the job's JSON.
+template <class Show>
+std::optional<SubmitResult<CommandDone>> before_under(const CommandKeys& keys,
+                                                      const std::string& user,
+                                                      const std::string& key, Command command,
+                                                      const Show& show) {
+    const Command* before = keys.find(user, key);
+    if (before == nullptr) {
+        return std::nullopt;
+    }
+    if (*before != command) {
+        return refuse({SubmitFailure::key_reused, key_reused(*before)});
+    }
+    CommandDone out;
+    out.job_json = show();
+    out.already = true;
+    return out;
 }
 
 }  // namespace
@@ -57,12 +79,62 @@ Task<Result<std::string>> JobCommands::cancel(Caller caller, std::string id) {
     co_return co_await carry_out(context_.io, *actor, std::move(input));
 }
 
-Task<Result<std::string>> JobCommands::restart(Caller caller, std::string id) {
-    return command<RestartInput>(std::move(caller), std::move(id));
+template <class Input>
+Task<SubmitResult<CommandDone>> JobCommands::once(Caller caller, std::string id, std::string key,
+                                                  Command command) {
+    const auto actor = co_await registry_.commanded(caller, id);
+    LOCKSTEP_CO_TRY(actor);
+    if (!*actor) {
+        co_return co_await of_ended(std::move(caller), std::move(id), std::move(key), command);
+    }
+    JobActor& job = **actor;
+    const auto show = [&job] { return *job.view(); };
+    // Also while there is no room for another command, or the job is about to end.
+    if (auto known = before_under(job.job().command_keys, caller.user, key, command, show)) {
+        co_return std::move(*known);
+    }
+    const auto repeated = std::make_shared<bool>(false);
+    Input input;
+    input.by = caller.user;
+    input.key = key;
+    input.repeated = repeated;
+    auto done = co_await carry_out(context_.io, *actor, std::move(input));
+    if (!done) {
+        // The first may have been done, or the other one, while this one waited for its turn.
+        if (auto known = before_under(job.job().command_keys, caller.user, key, command, show)) {
+            co_return std::move(*known);
+        }
+        co_return fail(done.error());
+    }
+    CommandDone out;
+    out.job_json = std::move(*done);
+    out.already = *repeated;
+    co_return out;
 }
 
-Task<Result<std::string>> JobCommands::checkpoint(Caller caller, std::string id) {
-    return command<SaveInput>(std::move(caller), std::move(id));
+Task<SubmitResult<CommandDone>> JobCommands::of_ended(Caller caller, std::string id,
+                                                      std::string key, Command command) {
+    if (!key.empty()) {
+        const auto job = co_await registry_.load(caller, id);
+        LOCKSTEP_CO_TRY(job);
+        const auto shown = co_await registry_.show(caller, id);
+        LOCKSTEP_CO_TRY(shown);
+        if (auto known = before_under((*job)->command_keys, caller.user, key, command,
+                                      [&shown] { return **shown; })) {
+            co_return std::move(*known);
+        }
+    }
+    co_return fail(Errc::conflict, "the job is over");
+}
+
+Task<SubmitResult<CommandDone>> JobCommands::restart(Caller caller, std::string id,
+                                                     std::string key) {
+    return once<RestartInput>(std::move(caller), std::move(id), std::move(key), Command::restart);
+}
+
+Task<SubmitResult<CommandDone>> JobCommands::checkpoint(Caller caller, std::string id,
+                                                        std::string key) {
+    return once<SaveInput>(std::move(caller), std::move(id), std::move(key), Command::checkpoint);
 }
 
 Task<Result<std::string>> JobCommands::take_evidence(Caller caller, std::string id) {

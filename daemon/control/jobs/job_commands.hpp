@@ -5,6 +5,7 @@
 #include "daemon/control/actor/job_registry.hpp"
 #include "daemon/control/base/context.hpp"
 #include "daemon/control/base/control.hpp"
+#include "job/model/command_keys.hpp"
 
 #include <string>
 
@@ -17,8 +18,8 @@ class JobCommands {
 
     // As Control has them.
     Task<Result<std::string>> cancel(Caller caller, std::string id);
-    Task<Result<std::string>> restart(Caller caller, std::string id);
-    Task<Result<std::string>> checkpoint(Caller caller, std::string id);
+    Task<SubmitResult<CommandDone>> restart(Caller caller, std::string id, std::string key);
+    Task<SubmitResult<CommandDone>> checkpoint(Caller caller, std::string id, std::string key);
     Task<Result<std::string>> take_evidence(Caller caller, std::string id);
     Task<Result<std::string>> take_profile(Caller caller, std::string id, ProfileQuery query);
     Task<Result<std::string>> cancel_sweep(Caller caller, std::string id);
@@ -27,6 +28,12 @@ class JobCommands {
     // Of a job that is not over; conflict: it is.
     template <class Input>
     Task<Result<std::string>> command(Caller caller, std::string id);
+    // The same under an Idempotency-Key, once; "" = none. Of a job that is over, what was done.
+    template <class Input>
+    Task<SubmitResult<CommandDone>> once(Caller caller, std::string id, std::string key,
+                                         Command command);
+    Task<SubmitResult<CommandDone>> of_ended(Caller caller, std::string id, std::string key,
+                                             Command command);
 
     ControlContext& context_;
     JobRegistry& registry_;

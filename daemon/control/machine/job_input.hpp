@@ -30,11 +30,16 @@ struct CancelInput {
 struct RestartInput {
     std::string by;
     std::function<void(Status)> done;  // conflict: nothing runs that could be started again
+    std::string key{};                 // Idempotency-Key; "" = none
+    // Set before done() if it had been done already, under this key.
+    std::shared_ptr<bool> repeated{};
 };
 struct SaveInput {
     std::string by;
     // conflict: no rank runs, or one would die of the signal; else the agents have been told.
     std::function<void(Status)> done;
+    std::string key{};  // as above
+    std::shared_ptr<bool> repeated{};
 };
 struct EvidenceInput {
     std::string by;

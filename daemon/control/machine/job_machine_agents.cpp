@@ -1,4 +1,5 @@
 // What agents say to their job, and what the job answers.
+#include "daemon/control/machine/command_once.hpp"
 #include "daemon/control/machine/desync.hpp"
 #include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
@@ -107,19 +108,27 @@ void JobMachine::hear(Draft& draft, CancelInput& input) {
 }
 
 void JobMachine::hear(Draft& draft, RestartInput& input) {
-    const Generation* live = draft.job().live_generation();
+    if (answer_known(draft, input, Command::restart)) {
+        return;
+    }
+    const Job& job = draft.job();
+    const Generation* live = job.live_generation();
+    const bool may_begin = live != nullptr && !live->first_failure && job.cancel_requested_at == 0;
+    const bool between = job.state == JobState::restarting || job.state == JobState::requeued;
+    const bool joins = between || !job.restart_requested_by.empty();
     Status answer;
-    if (live == nullptr || live->first_failure || draft.job().cancel_requested_at != 0) {
-        if (draft.job().state != JobState::restarting && draft.job().state != JobState::requeued) {
-            answer = fail(Errc::conflict, "nothing runs that could be started again: the job is " +
-                                              std::string{to_string(draft.job().state)});
-        }
-    } else {
+    if (!may_begin && !between) {
+        answer = fail(Errc::conflict, "nothing runs that could be started again: the job is " +
+                                          std::string{to_string(job.state)});
+    } else if (joins && !input.key.empty() && job.keys_joining >= limits::kCommandKeysJoining) {
+        answer = fail(too_many_keys());
+    } else if (!joins || !input.key.empty()) {
         event::RestartRequested restart;
-        restart.attempt = draft.job().attempt()->number;
-        restart.generation = live->number;
+        restart.attempt = job.attempt()->number;
+        restart.generation = job.generation() != nullptr ? job.generation()->number : 0;
         restart.by = input.by;
-        draft.add(std::move(restart));  // asked for twice: once
+        restart.key = input.key;
+        draft.add(std::move(restart));
     }
     draft.answers.push_back([done = input.done, answer](Status stored) {
         done(stored && !answer ? answer : std::move(stored));

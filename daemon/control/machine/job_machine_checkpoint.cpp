@@ -1,4 +1,5 @@
 // Checkpoints: those that were written, and those that the ranks are asked for (save_round.hpp).
+#include "daemon/control/machine/command_once.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -12,22 +13,29 @@ namespace lockstep {
 namespace {
 
 // Who asked is on disk before the signal leaves: whatever the ranks do of it, it is no riddle.
-void order_save(Draft& draft, const std::string& by) {
-    event::CheckpointRequested requested;
-    requested.attempt = draft.job().attempt()->number;
-    requested.generation = draft.job().live_generation()->number;
-    requested.by = by;
-    requested.signal = draft.job().spec.checkpoint.signal;
-    draft.after.emplace_back(after::OrderSave{requested.generation});
-    draft.add(std::move(requested));
+void order_save(Draft& draft, const std::vector<SaveRound::Asker>& askers) {
+    const std::int32_t generation = draft.job().live_generation()->number;
+    draft.after.emplace_back(after::OrderSave{generation});
+    for (const SaveRound::Asker& asker : askers) {
+        event::CheckpointRequested requested;
+        requested.attempt = draft.job().attempt()->number;
+        requested.generation = generation;
+        requested.by = asker.by;
+        requested.signal = draft.job().spec.checkpoint.signal;
+        requested.key = asker.key;
+        draft.add(std::move(requested));
+    }
     log::info("the ranks are asked for a checkpoint",
-              {{"job", draft.before().id.value}, {"by", by}});
+              {{"job", draft.before().id.value}, {"by", askers.front().by}});
 }
 
 }  // namespace
 
 // A job that names the signal has said that its ranks know what to do with it.
 void JobMachine::hear(Draft& draft, SaveInput& input) {
+    if (answer_known(draft, input, Command::checkpoint)) {
+        return;
+    }
     const Generation* live = draft.job().live_generation();
     if (live == nullptr || draft.job().state != JobState::running ||
         draft.job().cancel_requested_at != 0) {
@@ -42,7 +50,7 @@ void JobMachine::hear(Draft& draft, SaveInput& input) {
         return;
     }
     if (draft.job().spec.checkpoint.signal_named) {
-        order_save(draft, input.by);
+        order_save(draft, {SaveRound::Asker{input.by, input.key}});
         draft.answers.push_back(input.done);
         return;
     }
@@ -57,7 +65,7 @@ void JobMachine::can_save(Draft& draft, const AgentPtr& link, const wire::CanSav
 
 void JobMachine::look_at_saving(Draft& draft) {
     if (auto order = save_.look(draft.at_once, draft.job(), draft.at.steady)) {
-        order_save(draft, order->by);
+        order_save(draft, order->askers);
         for (auto& done : order->done) {
             draft.answers.push_back(std::move(done));
         }

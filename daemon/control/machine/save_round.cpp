@@ -1,24 +1,47 @@
 #include "daemon/control/machine/save_round.hpp"
 
+#include "daemon/control/machine/command_once.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace lockstep {
+
+bool SaveRound::join(const SaveInput& input) {
+    std::vector<Asker>& askers = asked_->askers;
+    if (!input.key.empty()) {
+        const bool again = std::any_of(askers.begin(), askers.end(), [&](const Asker& one) {
+            return one.by == input.by && one.key == input.key;
+        });
+        if (!again && askers.size() > limits::kCommandKeysJoining) {
+            return false;
+        }
+        if (again && input.repeated) {
+            *input.repeated = true;
+        } else if (!again) {
+            askers.push_back({input.by, input.key});
+        }
+    }
+    asked_->done.push_back(input.done);
+    return true;
+}
 
 void SaveRound::ask(Effects& out, const Job& job, const AttemptRun& run, const SaveInput& input,
                     Time now) {
     const Generation& live = *job.live_generation();
     if (asked_ && asked_->generation == live.number) {
-        asked_->done.push_back(input.done);
+        if (!join(input)) {
+            out.add(effect::Answer{input.done, fail(too_many_keys())});
+        }
         return;
     }
     end(out, fail(Errc::conflict, "its ranks were started anew"));
     Asked asked{};
     asked.generation = live.number;
     asked.round = ++round_;
-    asked.by = input.by;
+    asked.askers.push_back({input.by, input.key});
     asked.since = now;
     asked.done.push_back(input.done);
     for (std::int32_t node = 0; node < live.nodes; ++node) {
@@ -56,7 +79,7 @@ std::optional<SaveRound::Order> SaveRound::look(Effects& out, const Job& job, Ti
                           "(lockstep.checkpoint_requested() does), or name checkpoint.signal in "
                           "the specification"));
     } else if (asked_->awaited.empty()) {
-        Order order{asked_->by, std::move(asked_->done)};
+        Order order{std::move(asked_->askers), std::move(asked_->done)};
         asked_.reset();
         return order;
     } else if (now - asked_->since >= limits::kSaveAnswers) {

@@ -22,16 +22,21 @@ namespace lockstep {
 class SaveRound {
   public:
     using Time = std::chrono::steady_clock::time_point;
-    // What follows from the answers that are there: the signal is to be sent, for `by`, whose
-    // callers are to be answered with that.
-    struct Order {
+    struct Asker {
         std::string by;
+        std::string key;  // Idempotency-Key; "" = none
+    };
+    // What follows from the answers that are there: the signal is to be sent, for the first of
+    // these; the others have asked meanwhile, each under another key. All callers are to be
+    // answered with that.
+    struct Order {
+        std::vector<Asker> askers;
         std::vector<std::function<void(Status)>> done;
     };
 
     bool under_way() const { return asked_.has_value(); }
     // ASK_SAVE to every node of the live generation; if that is under way, its answer is this one's
-    // too. One of a generation before is answered: conflict.
+    // too (conflict: too many have joined it). One of a generation before is answered: conflict.
     void ask(Effects& out, const Job& job, const AttemptRun& run, const SaveInput& input, Time now);
     void answer(const Agent& link, const wire::CanSave& answer);
     // Everybody has answered, or somebody has not in time; those who are refused are answered.
@@ -40,10 +45,13 @@ class SaveRound {
     void end(Effects& out, const Status& status);
 
   private:
+    // Takes part in the round that is under way. False: too many do.
+    bool join(const SaveInput& input);
+
     struct Asked {
         std::int32_t generation;
         std::int32_t round;
-        std::string by;
+        std::vector<Asker> askers;
         Time since;
         std::set<std::int32_t> awaited;  // slots
         std::string problem;             // of the first that was heard; "" = none so far

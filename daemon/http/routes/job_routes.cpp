@@ -244,16 +244,39 @@ Task<HttpResponse> cancel(Control& control, HttpRequest request) {
     co_return json_or_storing_problem(std::move(job));
 }
 
+HttpResponse command_response(SubmitResult<CommandDone> done) {
+    if (!done) {
+        return problem(done.error(), submit_status(done.error()));
+    }
+    std::string& text = done->job_json;
+    if (done->already && text.ends_with('}')) {
+        text.insert(text.size() - 1, R"(,"already_done":true)");
+    }
+    HttpResponse response = json_response(std::move(text));
+    if (done->already) {
+        response.headers.emplace_back("Idempotency-Replayed", "true");
+    }
+    return response;
+}
+
 Task<HttpResponse> restart(Control& control, HttpRequest request) {
+    auto key = idempotency_key_of(request);
+    if (!key) {
+        co_return problem(key.error());
+    }
     std::string id{request.param()};
-    auto job = co_await control.restart(caller_of(request), std::move(id));
-    co_return json_or_storing_problem(std::move(job));
+    auto done = co_await control.restart(caller_of(request), std::move(id), std::move(*key));
+    co_return command_response(std::move(done));
 }
 
 Task<HttpResponse> checkpoint(Control& control, HttpRequest request) {
+    auto key = idempotency_key_of(request);
+    if (!key) {
+        co_return problem(key.error());
+    }
     std::string id{request.param()};
-    auto job = co_await control.checkpoint(caller_of(request), std::move(id));
-    co_return json_or_storing_problem(std::move(job));
+    auto done = co_await control.checkpoint(caller_of(request), std::move(id), std::move(*key));
+    co_return command_response(std::move(done));
 }
 
 Task<HttpResponse> cancel_sweep(Control& control, HttpRequest request) {
@@ -280,6 +303,15 @@ Task<HttpResponse> script(Control& control, HttpRequest request) {
 using JobCall = Task<HttpResponse> (*)(Control&, HttpRequest);
 SlowHandler waiting_for_job(Control& control, JobCall call) {
     return [&control, call](HttpRequest request) { return call(control, std::move(request)); };
+}
+
+ParameterDoc command_key_header() {
+    return {"Idempotency-Key", "string",
+            "1..255 visible ASCII characters. Under the same key it is done once: a repetition "
+            "changes nothing and has already_done in its answer and the header "
+            "Idempotency-Replayed, also when the job is over. A key that was used for the other "
+            "command of the job: 422. The newest 32 keys of a job are kept; 409 when more than 8 "
+            "join one that is on its way."};
 }
 
 }  // namespace
@@ -402,6 +434,7 @@ RouteParts restart_job_route(const RouteContext& context) {
     route.summary =
         "Stop a job's ranks and start them again from the newest checkpoint, in the same "
         "allocation. 409: nothing is running.";
+    route.headers = {command_key_header()};
     return route;
 }
 
@@ -412,6 +445,7 @@ RouteParts checkpoint_job_route(const RouteContext& context) {
         "Send the ranks the signal at which they write a checkpoint. 409: nothing is running, or "
         "some rank, which is named, has no handler for the signal and would be killed by it; the "
         "signal is then sent to no rank.";
+    route.headers = {command_key_header()};
     return route;
 }
 

@@ -357,6 +357,14 @@ std::string openapi_document(const std::vector<Route>& routes) {
     add_spec_schemas(*schemas);
     Json& rank = (*schemas)["Rank"]["properties"];
     rank = with_rank_metrics(rank, metric_schema);
+    Json commanded = (*schemas)["Job"];
+    commanded["description"] = "The job after a command.";
+    Json& already = commanded["properties"]["already_done"];
+    already["type"] = "boolean";
+    already["description"] =
+        "true: the command had been done before, under this Idempotency-Key; nothing was done now. "
+        "Absent: it was done now.";
+    (*schemas)["JobCommanded"] = std::move(commanded);
     Json part = (*schemas)["Job"];
     part.erase("required");
     part["description"] = "A job in a list that was asked for with fields: it has those members.";

@@ -35,9 +35,9 @@ constexpr std::array kRows{
     RouteRow(post, "/v1/jobs/{id}/cancel", Scope::write, "cancelJob", cancel_job_route,
              {.answers = "Job", .failures = {404, 409, 507}}),
     RouteRow(post, "/v1/jobs/{id}/restart", Scope::write, "restartJob", restart_job_route,
-             {.answers = "Job", .failures = {404, 409, 507}}),
+             {.answers = "JobCommanded", .failures = {404, 409, 422, 507}}),
     RouteRow(post, "/v1/jobs/{id}/checkpoint", Scope::write, "checkpointJob", checkpoint_job_route,
-             {.answers = "Job", .failures = {404, 409, 507}}),
+             {.answers = "JobCommanded", .failures = {404, 409, 422, 507}}),
     RouteRow(post, "/v1/sweeps/{id}/cancel", Scope::write, "cancelSweep", cancel_sweep_route,
              {.answers = "SweepCancelled", .failures = {404, 409, 507}}),
     // What a job does: ranks, output, history, events.

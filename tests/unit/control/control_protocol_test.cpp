@@ -313,7 +313,7 @@ TEST_F(ProtocolTest, ALargeJobsNextGenerationFollowsWithoutATick) {
     until([&] { return state(id) == "running"; }, "running");
     bool asked = false;
     auto restart = [&]() -> Task<void> {
-        const auto done = co_await control_->restart(ada_, id);
+        const auto done = co_await control_->restart(ada_, id, "");
         asked = done.has_value();
     };
     wait(restart());
@@ -338,7 +338,7 @@ TEST_F(ProtocolTest, ANodeThatComesBackWhileRanksAreStoppedIsToldToStopThem) {
     call_in(2);
     start_all(2);
     until([&] { return state(id) == "running"; }, "running");
-    auto restart = [&]() -> Task<void> { co_await control_->restart(ada_, id); };
+    auto restart = [&]() -> Task<void> { co_await control_->restart(ada_, id, ""); };
     wait(restart());
     until([&] { return last<wire::Abort>(1) != nullptr; }, "ABORT");
     agents_[1].session->on_closed();

@@ -73,8 +73,14 @@ class FakeControl final : public Control {
         co_return std::string{R"({"items":[]})"};
     }
     Answer<std::string> cancel(Caller, std::string id) override { co_return text(id); }
-    Answer<std::string> restart(Caller, std::string id) override { co_return text(id); }
-    Answer<std::string> checkpoint(Caller, std::string id) override { co_return text(id); }
+    Task<SubmitResult<CommandDone>> restart(Caller, std::string id, std::string key) override {
+        commands.push_back("restart " + key);
+        co_return commanded(id);
+    }
+    Task<SubmitResult<CommandDone>> checkpoint(Caller, std::string id, std::string key) override {
+        commands.push_back("checkpoint " + key);
+        co_return commanded(id);
+    }
     Answer<std::string> cancel_sweep(Caller, std::string) override {
         co_return std::string{R"({"cancelled":3})"};
     }
@@ -248,6 +254,7 @@ class FakeControl final : public Control {
     FakeGate gate;
     std::vector<Caller> callers;
     std::vector<SubmitRequest> submissions;
+    std::vector<std::string> commands;  // restart and checkpoint, with their keys
     std::vector<JobQuery> queries;
     std::vector<SeriesQuery> series_queries;
     std::vector<HeatmapQuery> heatmap_queries;
@@ -266,6 +273,15 @@ class FakeControl final : public Control {
     int next_sink = 0;
 
   private:
+    SubmitResult<CommandDone> commanded(const std::string& id) const {
+        if (submit_error) {
+            return refuse(*submit_error);
+        }
+        CommandDone done;
+        done.job_json = text(id);
+        done.already = repeated;
+        return done;
+    }
     static std::string text(const std::string& what) {
         return dump_json(Json::object({{"asked", what}}));
     }

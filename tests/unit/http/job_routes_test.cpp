@@ -121,6 +121,55 @@ TEST_F(RoutesTest, ListNamesTheParameterThatIsWrong) {
     }
 }
 
+TEST_F(RoutesTest, ACommandHandsOverItsKeyAndSaysIfItHadBeenDone) {
+    for (const std::string command : {"restart", "checkpoint"}) {
+        const std::string target = of_job("/" + command);
+        control_.repeated = false;
+        const auto done = call("POST", target, "user-token", "", {{"Idempotency-Key", "key-1"}});
+        EXPECT_EQ(done.status, 200);
+        EXPECT_EQ(done.body, R"({"asked":")" + std::string{kJob} + "\"}");
+        EXPECT_EQ(done.header("Idempotency-Replayed"), "");
+        control_.repeated = true;
+        const auto again = call("POST", target, "user-token", "", {{"Idempotency-Key", "key-1"}});
+        EXPECT_EQ(again.status, 200);
+        EXPECT_EQ(again.body, R"({"asked":")" + std::string{kJob} + R"(","already_done":true})");
+        EXPECT_EQ(again.header("Idempotency-Replayed"), "true");
+        EXPECT_EQ(call("POST", target).status, 200) << "without one";
+        EXPECT_EQ(control_.commands, (std::vector<std::string>{command + " key-1",
+                                                               command + " key-1", command + " "}));
+        control_.commands.clear();
+    }
+}
+
+TEST_F(RoutesTest, ACommandsKeyIsRefusedAsThatOfASubmission) {
+    for (const std::string command : {"restart", "checkpoint"}) {
+        for (const std::string& key :
+             {std::string{"has space"}, std::string(256, 'k'), std::string{}}) {
+            EXPECT_EQ(
+                call("POST", of_job("/" + command), "user-token", "", {{"Idempotency-Key", key}})
+                    .status,
+                400)
+                << key;
+        }
+        EXPECT_TRUE(control_.commands.empty());
+        const std::vector<std::pair<SubmitError, int>> table{
+            {{SubmitFailure::key_reused, Errc::conflict, "reused: it was another command's"}, 422},
+            {Error{Errc::conflict, "nothing runs"}, 409},
+            {Error{Errc::exhausted, "disk full"}, 507},
+            {Error{Errc::unavailable, "stopping"}, 503}};
+        for (const auto& [error, status] : table) {
+            control_.submit_error = error;
+            EXPECT_EQ(
+                call("POST", of_job("/" + command), "user-token", "", {{"Idempotency-Key", "k"}})
+                    .status,
+                status)
+                << error.message;
+        }
+        control_.submit_error.reset();
+        control_.commands.clear();
+    }
+}
+
 TEST_F(RoutesTest, ScriptIsNotThereWithTheLocalScheduler) {
     EXPECT_EQ(get(of_job("/script")).status, 404);
 }

@@ -37,14 +37,15 @@ std::vector<EventData> samples() {
             event::Released{1},
             event::AgentRefused{1, 2, "n", "its clock"},
             event::DependencyFailed{"ls-1", "it failed"},
-            event::RestartRequested{1, 2, "ada"},
+            event::RestartRequested{1, 2, "ada", "more nodes", "key-1"},
             event::RanksReleased{1, 2},
             event::AnomalySeen{1, 2, 3, "n", "straggler", 40, "busy"},
             event::GpuXid{1, 2, 3, "n", 4, 79, 99},
             event::EvidenceTaken{1, 2, "a hang", "all", 7, *parse_json(R"([{"rank":1}])")},
             event::PreflightSeen{1, 2, "n", "fail", "nccl", "2.18", "2.28"},
             event::WarningGiven{1, 2, 3, "n", "look at it"},
-            event::CheckpointRequested{1, 2, "time limit", "USR2", 3, "n", "it does not listen"},
+            event::CheckpointRequested{1, 2, "time limit", "USR2", 3, "n", "it does not listen",
+                                       "key-2"},
             event::NodeReturned{1, 2, "n", "i", 17},
             event::ProfileTaken{1, 2, 3, "ada", 5, "2 ranks", *parse_json(R"([{"rank":1}])")}};
 }
@@ -108,6 +109,22 @@ TEST(Events, WhatAnOlderVersionWroteIsRead) {
     const auto again = decode_event_data(EventKind::generation_ended, dump_json(ended));
     ASSERT_TRUE(again.has_value()) << again.error().message;
     EXPECT_EQ(std::get<event::GenerationEnded>(*again).step, -1);
+}
+
+// Nor has one of a command without a key.
+TEST(Events, ACommandOfAnOlderVersionHasNoKey) {
+    const auto restart = decode_event_data(EventKind::restart_requested,
+                                           R"({"attempt":1,"generation":2,"by":"ada"})");
+    ASSERT_TRUE(restart.has_value()) << restart.error().message;
+    EXPECT_EQ(std::get<event::RestartRequested>(*restart).key, "");
+    EXPECT_EQ(encode_event_data(*restart), R"({"attempt":1,"generation":2,"by":"ada"})");
+    const auto save =
+        decode_event_data(EventKind::checkpoint_requested,
+                          R"({"attempt":1,"generation":2,"by":"ada","signal":"USR2","rank":-1})");
+    ASSERT_TRUE(save.has_value()) << save.error().message;
+    EXPECT_EQ(std::get<event::CheckpointRequested>(*save).key, "");
+    EXPECT_EQ(read_back(event::RestartRequested{1, 2, "ada", "", "k"}).key, "k");
+    EXPECT_EQ(read_back(event::CheckpointRequested{1, 2, "ada", "USR2", -1, "", "", "k"}).key, "k");
 }
 
 TEST(Events, WhatDoesNotReadBackIsCorrupt) {

@@ -66,7 +66,7 @@ EventData fitting(EventKind kind) {
         case EventKind::dependency_failed:
             return event::DependencyFailed{"ls-1", "why"};
         case EventKind::restart_requested:
-            return event::RestartRequested{1, 1, "ada"};
+            return event::RestartRequested{1, 1, "ada", "", "its key"};
         case EventKind::preflight:
             return event::PreflightSeen{1, 0, "n0", "warn", "clock", "60 ms", "50 ms"};
         case EventKind::gpu_xid:
