@@ -1,4 +1,5 @@
 // What is done to a job that runs: cancel, restart, checkpoint.
+#include "job/base/ids.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/views.hpp"
@@ -19,15 +20,44 @@ Exit cancel_sweep(Context& context, const std::string& id) {
     return Exit::ok;
 }
 
+constexpr int kAskTries = 4;
+constexpr std::chrono::milliseconds kAskPause{200};  // then twice as long each time: 1.4 s in all
+
+// The command of a lost answer may have been done. Under the key it is done once.
+Result<Json> ask_until_answered(Context& context, const std::string& target,
+                                const std::string& key) {
+    auto pause = kAskPause;
+    for (int attempt = 1;; ++attempt) {
+        Headers headers{{"Idempotency-Key", key}};
+        auto job = context.client.post_json(target, "", std::move(headers));
+        if (job || attempt == kAskTries || !may_pass(job.error())) {
+            return job;
+        }
+        context.sleep(pause);
+        pause *= 2;
+    }
+}
+
 // restart, checkpoint: said once it is on its way.
 Exit ask(Context& context, const std::string& id, const std::string& what,
          const std::string& said) {
-    const auto job = context.client.post_json("/v1/jobs/" + id + "/" + what, "");
+    const std::string& given = context.options.idempotency_key;
+    const std::string key = given.empty() ? random_secret().substr(0, 32) : given;
+    const auto job = ask_until_answered(context, "/v1/jobs/" + id + "/" + what, key);
     if (!job) {
-        return report(context, job.error());
+        const Exit end = report(context, job.error());
+        if (may_pass(job.error())) {
+            context.err << "Whether it was done is not known. To ask again without doing it twice:"
+                           "\n  lockstep "
+                        << what << " " << id << " --idempotency-key " << key << "\n";
+        }
+        return end;
     }
     if (context.options.json) {
         print_json(context, *job);
+    } else if (at(*job, "already_done") == Json(true)) {
+        context.out << id << "  the " << what
+                    << " had been done already, under this key; nothing was done now\n";
     } else {
         context.out << id << "  " << said << "\n";
     }

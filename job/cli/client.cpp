@@ -23,6 +23,7 @@ Errc code_of(int status) {
             return Errc::not_found;
         case 409:
         case 412:
+        case 422:  // a key that was used for something else
             return Errc::conflict;
         case 408:
         case 504:

@@ -74,7 +74,7 @@ struct Options {
     std::string data_dir;
     // submit
     std::string file;
-    std::string idempotency_key;
+    std::string idempotency_key;  // restart and checkpoint, too
     // jobs
     std::string state;
     std::string user;

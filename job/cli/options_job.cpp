@@ -79,6 +79,13 @@ void declare_logs(CLI::App& app, Options& options) {
         ->type_name("REGEX");
 }
 
+void takes_key(CLI::App& verb, Options& options) {
+    verb.add_option("--idempotency-key", options.idempotency_key,
+                    "Name of this command: under the same key it is done once, however often it is "
+                    "repeated (default: random)")
+        ->type_name("KEY");
+}
+
 }  // namespace
 
 void declare_one_job(CLI::App& app, Options& options) {
@@ -150,10 +157,13 @@ void declare_one_job(CLI::App& app, Options& options) {
     declare_export(app, options);
     CLI::App* cancel = job_verb(app, options, "cancel", "End a job");
     cancel->add_flag("--sweep", options.whole_sweep, "Cancel every job of its sweep");
-    job_verb(app, options, "restart",
-             "Stop a job's ranks and start them again from the newest checkpoint");
-    job_verb(app, options, "checkpoint",
-             "Ask a job's ranks to write a checkpoint now, if all of them handle the signal");
+    takes_key(*job_verb(app, options, "restart",
+                        "Stop a job's ranks and start them again from the newest checkpoint"),
+              options);
+    takes_key(
+        *job_verb(app, options, "checkpoint",
+                  "Ask a job's ranks to write a checkpoint now, if all of them handle the signal"),
+        options);
     job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
 }
 

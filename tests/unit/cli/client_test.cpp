@@ -40,7 +40,7 @@ TEST(CliClient, StatusesMapToWhatTheCallerCanDo) {
     const std::vector<std::pair<int, Errc>> cases{
         {400, Errc::invalid},     {401, Errc::denied},    {403, Errc::denied},
         {404, Errc::not_found},   {409, Errc::conflict},  {412, Errc::conflict},
-        {413, Errc::invalid},     {422, Errc::invalid},   {421, Errc::denied},
+        {413, Errc::invalid},     {422, Errc::conflict},  {421, Errc::denied},
         {503, Errc::unavailable}, {507, Errc::exhausted}, {504, Errc::timed_out}};
     for (const auto& [status, code] : cases) {
         FakeDaemon daemon;

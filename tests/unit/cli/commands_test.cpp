@@ -223,6 +223,67 @@ TEST(CliCancel, WhereNobodyOrAProxyAnswersTheAddressIsAsked) {
     }
 }
 
+// The restart had been done; asked for again without a key it would end the new generation.
+TEST(CliRestart, ALostAnswerIsAskedForAgainUnderTheSameKey) {
+    for (const std::string verb : {"restart", "checkpoint"}) {
+        FakeDaemon daemon;
+        int tries = 0;
+        daemon.on(std::string("POST /v1/jobs/") + kId + "/" + verb,
+                  [&tries](const ClientRequest&) -> Result<ClientResponse> {
+                      ++tries;
+                      if (tries == 1) {
+                          return fail(Errc::unavailable, "connection reset");
+                      }
+                      if (tries == 2) {
+                          return ClientResponse{504, "<html>proxy</html>", {}};
+                      }
+                      return ClientResponse{
+                          200, std::string(R"({"id":")") + kId + R"(","already_done":true})", {}};
+                  });
+        Cli run(daemon);
+        run.options.id = kId;
+        EXPECT_EQ(run.verb(verb), Exit::ok);
+        EXPECT_EQ(daemon.asked.size(), 3U);
+        std::set<std::string> keys;
+        for (const ClientRequest& request : daemon.asked) {
+            keys.insert(key_of(request));
+        }
+        EXPECT_EQ(keys.size(), 1U);
+        EXPECT_EQ(keys.begin()->size(), 32U);
+        EXPECT_EQ(run.out.str(), std::string(kId) + "  the " + verb +
+                                     " had been done already, under this key; nothing was done "
+                                     "now\n");
+    }
+}
+
+TEST(CliRestart, ItIsAskedForSoOftenAndThenTheKeyIsPrinted) {
+    FakeDaemon daemon;
+    daemon.on("POST /v1/jobs/", [](const ClientRequest&) -> Result<ClientResponse> {
+        return fail(Errc::timed_out, "no answer");
+    });
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.idempotency_key = "monday";
+    EXPECT_EQ(run.verb("restart"), Exit::unreachable);
+    EXPECT_EQ(daemon.asked.size(), 4U);
+    EXPECT_EQ(key_of(daemon.asked.back()), "monday");
+    EXPECT_THAT(run.err.str(), HasSubstr(std::string("\n  lockstep restart ") + kId +
+                                         " --idempotency-key monday\n"));
+    EXPECT_TRUE(run.out.str().empty());
+}
+
+TEST(CliRestart, ARefusalIsNoLostAnswer) {
+    for (const int status : {409, 422, 507}) {
+        FakeDaemon daemon;
+        daemon.on("POST /v1/jobs/", status, R"({"detail":"nothing runs"})");
+        Cli run(daemon);
+        run.options.id = kId;
+        EXPECT_EQ(run.verb("restart"), status == 507 ? Exit::unreachable : Exit::conflict);
+        EXPECT_EQ(daemon.asked.size(), 1U);
+        EXPECT_EQ(run.err.str(), "error: nothing runs\n");
+    }
+}
+
 TEST(CliShow, SaysWhichRankAndStepAnAnomalyWasAt) {
     FakeDaemon daemon;
     const std::string base = std::string("GET /v1/jobs/") + kId;

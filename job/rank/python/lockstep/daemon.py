@@ -298,11 +298,24 @@ class Daemon:
         """Asks for the end; done already: nothing happens."""
         self.call("POST", f"/v1/jobs/{id}/cancel")
 
-    def restart(self, id: str) -> None:  # noqa: A002
-        self.call("POST", f"/v1/jobs/{id}/restart")
+    def restart(self, id: str, key: Optional[str] = None) -> None:  # noqa: A002
+        """Ranks are started anew, from the newest checkpoint. key: the idempotency key, under which it is done once,
+        so a restart whose answer was lost can be repeated. Without one it is repeated once by itself."""
+        self._once(f"/v1/jobs/{id}/restart", key)
 
-    def checkpoint(self, id: str) -> None:  # noqa: A002
-        self.call("POST", f"/v1/jobs/{id}/checkpoint")
+    def checkpoint(self, id: str, key: Optional[str] = None) -> None:  # noqa: A002
+        """Asks the ranks for a checkpoint. key: see restart()."""
+        self._once(f"/v1/jobs/{id}/checkpoint", key)
+
+    def _once(self, path: str, key: Optional[str]) -> None:
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        try:
+            self.call("POST", path, headers=headers)
+        except DaemonError as error:
+            if error.status not in (0, 502, 503, 504):
+                raise
+            time.sleep(0.2)
+            self.call("POST", path, headers=headers)
 
     def logs(self, id: str, rank: int = 0, tail: Optional[int] = None) -> str:  # noqa: A002
         """What a rank has printed so far; `tail`: its last lines only."""
@@ -405,11 +418,11 @@ class AsyncDaemon:
     async def cancel(self, id: str) -> None:  # noqa: A002
         await self._run(self.daemon.cancel, id)
 
-    async def restart(self, id: str) -> None:  # noqa: A002
-        await self._run(self.daemon.restart, id)
+    async def restart(self, id: str, key: Optional[str] = None) -> None:  # noqa: A002
+        await self._run(self.daemon.restart, id, key)
 
-    async def checkpoint(self, id: str) -> None:  # noqa: A002
-        await self._run(self.daemon.checkpoint, id)
+    async def checkpoint(self, id: str, key: Optional[str] = None) -> None:  # noqa: A002
+        await self._run(self.daemon.checkpoint, id, key)
 
     async def logs(self, id: str, rank: int = 0, tail: Optional[int] = None) -> str:  # noqa: A002
         return await self._run(self.daemon.logs, id, rank, tail)

@@ -1,0 +1,201 @@
+"""A restart or checkpoint that lockstepd has done while its answer was lost is asked for again, by the command line and by
+Python themselves, and is done once: also when lockstepd is killed in between, and when the job is over. Real processes
+behind a proxy that takes the answer away."""
+
+import contextlib
+import http.client
+import http.server
+import os
+import subprocess
+import sys
+import threading
+import urllib.parse
+
+import harness
+
+# Counts the signals that it has caught; ends once the file is there.
+TRAINS = """
+import os, pathlib, signal, sys, time
+end, caught = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+def note(*_):
+    with open(caught, "a") as file:
+        file.write("caught\\n")
+signal.signal(signal.SIGUSR2, note)
+print("ready", flush=True)
+while not end.exists():
+    time.sleep(0.02)
+"""
+
+
+class Cutting:
+    """Passes requests on to a daemon. Of the first `cut` POSTs it takes the answer, calls `then` and lets nobody have it:
+    the connection ends, or, with `status`, the client gets that of a proxy."""
+
+    def __init__(self, daemon, cut=1, status=None, then=lambda: None):
+        self.daemon, self.cut, self.status, self.then = daemon, cut, status, then
+        self.answers = []  # (path, Idempotency-Key, status) as the daemon gave them
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                self.pass_on()
+
+            def do_POST(self):
+                self.pass_on()
+
+            def pass_on(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {name: value for name, value in self.headers.items()
+                           if name.lower() not in ("host", "connection", "content-length")}
+                address = urllib.parse.urlsplit(proxy.daemon.url)
+                onward = http.client.HTTPConnection(address.hostname, address.port, timeout=20 * harness.PATIENCE)
+                with contextlib.closing(onward):
+                    onward.request(self.command, self.path, body, headers)
+                    answer = onward.getresponse()
+                    data = answer.read()
+                self.close_connection = True
+                if self.command == "POST":
+                    proxy.answers.append((self.path, self.headers.get("Idempotency-Key"), answer.status))
+                    if len(proxy.answers) <= proxy.cut:
+                        proxy.then()
+                        if proxy.status is None:
+                            return
+                        self.send_error(proxy.status)
+                        return
+                self.send_response(answer.status)
+                self.send_header("Content-Type", answer.headers.get("Content-Type", ""))
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+
+    def __enter__(self):
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    def environment(self):
+        return {**os.environ, "LOCKSTEP_URL": self.url, "LOCKSTEP_TOKEN": self.daemon.token}
+
+    def cli(self, *arguments):
+        return subprocess.run([harness.BIN / "lockstep", *arguments], stdin=subprocess.DEVNULL, text=True,
+                              capture_output=True, timeout=60 * harness.PATIENCE, env=self.environment(), check=False)
+
+
+class LostAnswer(harness.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.end, self.caught = self.root / "end", self.root / "caught"
+        script = self.root / "train.py"
+        script.write_text(TRAINS, encoding="utf-8")
+        self.job = self.daemon.submit(harness.command_job(
+            "lost", sys.executable, script, self.end, self.caught, checkpoint={"signal": "USR2"}))["id"]
+        self.ready(1)
+
+    def ready(self, generation):
+        """Its rank runs and catches the signal."""
+        self.daemon.wait_generation(self.job, generation, 60)
+        harness.wait_until(lambda: self.daemon.rank_log(self.job).count("ready") == generation, 60, "the rank is ready")
+
+    def generations(self):
+        return len(self.daemon.job(self.job)["attempts"][-1]["generations"])
+
+    def keys(self, kind):
+        return [e["data"].get("key") for e in self.daemon.events(self.job) if e["kind"] == kind]
+
+    def command(self, verb, key):
+        """(status, header, answer)."""
+        headers = {"Idempotency-Key": key} if key else {}
+        status, _, data = answer = self.daemon.request("POST", f"/v1/jobs/{self.job}/{verb}", headers=headers)
+        return status, answer[1].get("Idempotency-Replayed"), harness.json.loads(data)
+
+    def finish(self):
+        self.end.touch()
+        done = self.daemon.wait_state(self.job, harness.FINAL)
+        self.assertEqual(done["state"], "succeeded", done)
+
+    def test_a_restart_whose_answer_is_lost_is_one_generation_more(self):
+        with Cutting(self.daemon, then=lambda: self.ready(2)) as proxy:
+            done = proxy.cli("restart", self.job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout,
+                         f"{self.job}  the restart had been done already, under this key; nothing was done now\n")
+        self.assertEqual(len(proxy.answers), 2)
+        self.assertEqual(len({key for _, key, _ in proxy.answers}), 1)
+        self.assertEqual(self.generations(), 2)
+        self.finish()
+        self.assertEqual(self.generations(), 2)
+        self.assertEqual(len(self.keys("restart_requested")), 1)
+
+    def test_a_checkpoint_whose_answer_a_proxy_takes_is_one_signal(self):
+        with Cutting(self.daemon, cut=2, status=504) as proxy:
+            done = proxy.cli("checkpoint", self.job, "--idempotency-key", "mine")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("had been done already", done.stdout)
+        self.assertEqual([key for _, key, _ in proxy.answers], ["mine"] * 3)
+        self.assertEqual(self.keys("checkpoint_requested"), ["mine"])
+        harness.wait_until(self.caught.exists, 30, "the rank has caught it")
+        status, _, problem = self.command("restart", "mine")
+        self.assertEqual(status, 422, problem)
+        self.finish()
+        self.assertEqual(self.caught.read_text(encoding="utf-8"), "caught\n")
+        self.assertEqual(self.generations(), 1)
+
+    def test_a_daemon_killed_between_a_restart_and_its_repetition_does_it_once(self):
+        def killed():
+            self.daemon.restart()
+            self.ready(2)
+
+        with Cutting(self.daemon, then=killed) as proxy:
+            done = proxy.cli("restart", self.job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("had been done already", done.stdout)
+        key = proxy.answers[0][1]
+        self.assertEqual(self.keys("restart_requested"), [key])
+        self.finish()
+        self.assertEqual(self.generations(), 2)
+        # The job is over, and so is the daemon that had it.
+        self.assertEqual(self.command("restart", key)[:2], (200, "true"))
+        self.daemon.restart()
+        status, replayed, answer = self.command("restart", key)
+        self.assertEqual((status, replayed, answer["already_done"]), (200, "true", True))
+        self.assertEqual(answer["state"], "succeeded")
+        self.assertEqual(self.command("restart", "another")[0], 409)
+        self.assertEqual(self.command("restart", None)[0], 409)
+
+    def test_without_an_answer_the_command_line_prints_the_key_to_go_on_with(self):
+        with Cutting(self.daemon, cut=4, then=lambda: self.ready(2)) as proxy:
+            lost = proxy.cli("restart", self.job)
+            self.assertEqual(lost.returncode, 4, lost.stdout)
+            again = lost.stderr.splitlines()[-1].split()
+            self.assertEqual(again[:4], ["lockstep", "restart", self.job, "--idempotency-key"])
+            done = proxy.cli(*again[1:])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("had been done already", done.stdout)
+        self.finish()
+        self.assertEqual(self.generations(), 2)
+
+    def test_python_asks_again_by_itself(self):
+        with Cutting(self.daemon, then=lambda: self.ready(2)) as proxy:
+            done = subprocess.run([sys.executable, "-c", f"import lockstep; lockstep.Daemon().restart({self.job!r})"],
+                                  env={**proxy.environment(), "PYTHONPATH": str(harness.PYTHON_PACKAGE)}, text=True,
+                                  capture_output=True, timeout=60 * harness.PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(proxy.answers), 2)
+        self.assertEqual(len({key for _, key, _ in proxy.answers}), 1)
+        self.finish()
+        self.assertEqual(self.generations(), 2)
+
+
+if __name__ == "__main__":
+    harness.main()
