@@ -6,7 +6,7 @@ import {sizeText, stateOf} from '../lib/story';
 import {pointText} from '../lib/sweep';
 import {clipped} from '../lib/text';
 import type {Job} from '../types';
-import {send} from '../state/api';
+import {send, sendOnce} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, useEvents, useJob, type Asked} from '../state/data';
 import {jobHref, place} from '../state/router';
@@ -32,14 +32,19 @@ function Actions({job, again}: {job: Job; again: () => void}): JSX.Element {
     again();
     return said;
   };
+  const actOnce = (verb: string, said: string) => async () => {
+    const done = await sendOnce<Job & {already_done?: boolean}>(`v1/jobs/${job.id}/${verb}`);
+    again();
+    return done.already_done ? `The ${verb} had been done already: only its answer was lost` : said;
+  };
   const grafana = identity.value?.grafana_url;
   return <span class="actions">
     {grafana && job.started_at && <a class="button" href={grafanaLink(grafana, 'job', job)} target="_blank" rel="noopener">Open in Grafana</a>}
     {maySubmit.value && <a class="button" href={`#/submit?from=${job.id}`}>Again with changes</a>}
     {may && !isOver(job) && <>
-      <ActionButton label="Checkpoint" question="Ask the ranks for a checkpoint?" detail="They get the signal at which they write one, and go on." disabled={!runs} why="Nothing runs" act={act('checkpoint', 'The ranks were asked for a checkpoint')} />
+      <ActionButton label="Checkpoint" question="Ask the ranks for a checkpoint?" detail="They get the signal at which they write one, and go on." disabled={!runs} why="Nothing runs" act={actOnce('checkpoint', 'The ranks were asked for a checkpoint')} />
       <ActionButton label="Evidence" question="Look at the ranks now?" detail="Their stacks and states are taken; nothing is stopped. It is there some seconds later." disabled={!runs} why="Nothing runs" act={act('evidence', 'Evidence is being taken; it is on its page in some seconds')} />
-      <ActionButton label="Restart" question="Start the ranks anew?" detail={`They are ended and start again in the same allocation, ${job.checkpoint_step !== undefined ? `from the checkpoint at step ${job.checkpoint_step}` : 'from the beginning: there is no checkpoint'}.`} disabled={!runs} why="Nothing runs" act={act('restart', 'The ranks are being started anew')} />
+      <ActionButton label="Restart" question="Start the ranks anew?" detail={`They are ended and start again in the same allocation, ${job.checkpoint_step !== undefined ? `from the checkpoint at step ${job.checkpoint_step}` : 'from the beginning: there is no checkpoint'}.`} disabled={!runs} why="Nothing runs" act={actOnce('restart', 'The ranks are being started anew')} />
       <ActionButton label="Cancel" tone="bad" question={`End ${job.name}?`} detail="Its ranks are asked to stop and then ended; nodes are given back. This cannot be undone." disabled={!!job.cancel_requested_at} why="It is being ended" act={act('cancel', 'The job is being ended')} />
     </>}</span>;
 }

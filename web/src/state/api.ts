@@ -112,6 +112,24 @@ export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, b
   return (response.status === 204 ? undefined : await response.json()) as T;
 }
 
+export const newKey = (): string => Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, '0')).join('');
+
+const unsure = new Map<string, string>();
+/** A command that is done once: after an answer that was lost the next try has the same key, until lockstepd says done or no. */
+export async function sendOnce<T>(path: string): Promise<T> {
+  const key = unsure.get(path) ?? newKey();
+  unsure.set(path, key);
+  try {
+    const answer = await send<T>('POST', path, undefined, {'Idempotency-Key': key});
+    unsure.delete(path);
+    return answer;
+  } catch (error) {
+    const status = error instanceof ApiError ? error.status : 0;
+    if (status !== 0 && !(status >= 502 && status <= 504)) unsure.delete(path);
+    throw error;
+  }
+}
+
 /** A stream's chunks as they come. Aborted by the signal. */
 export async function follow(path: string, headers: Record<string, string>, stop: AbortSignal,
                              take: (chunk: Uint8Array) => void, opened?: () => void): Promise<void> {
