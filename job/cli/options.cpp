@@ -109,8 +109,7 @@ void declare_jobs(CLI::App& app, Options& options) {
     CLI::App* jobs = verb(app, "jobs", "List jobs, newest first");
     takes_state(*jobs->add_option("--state", options.state, "Only jobs in this state"), false);
     jobs->add_option("--search", options.search,
-                     "Only jobs with all of these words in their id, name, user, framework, "
-                     "labels or cause, in either case")
+                     "Only jobs with these words in id, name, user, framework, labels or cause")
         ->type_name("WORDS");
     jobs->add_option("--user", options.user, "Only jobs of this user")->type_name("USER");
     jobs->add_option("--name", options.name, "Only jobs with this name")->type_name("NAME");

@@ -52,12 +52,14 @@ export function keepOnly(user?: string): void {
 interface Sent {body: string; key: string}
 const kSent = 8;
 
+export const newKey = (): string => Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, '0')).join('');
+
 /** The Idempotency-Key of a submission: the same for the same body, until `settle` says that there was an answer. */
 export function keyOf(user: string, body: string): string {
   const all = kept<Sent[]>('sent', user) ?? [];
   const before = all.find((one) => one.body === body);
   if (before) return before.key;
-  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, '0')).join('');
+  const key = newKey();
   keep('sent', user, [...all, {body, key}].slice(-kSent));
   return key;
 }

@@ -1,5 +1,6 @@
 // Questions to lockstepd. Addresses are relative: the page may lie below a prefix.
 import {signal} from '@preact/signals';
+import {newKey} from '../lib/kept';
 import type {Problem} from '../types';
 
 export {parameters} from '../lib/paths';
@@ -111,8 +112,6 @@ export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, b
   if (!response.ok) throw await failure(response);
   return (response.status === 204 ? undefined : await response.json()) as T;
 }
-
-export const newKey = (): string => Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, '0')).join('');
 
 const unsure = new Map<string, string>();
 /** A command that is done once: after an answer that was lost the next try has the same key, until lockstepd says done or no. */
