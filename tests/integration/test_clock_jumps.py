@@ -56,7 +56,7 @@ class Jumps(harness.TestCase):
         for shift in (HOUR, 0, -HOUR, 0):
             with self.subTest(shift=shift):
                 self.jump_to(shift)
-                self.goes_on(job)
+                self.goes_on(job, 40)  # 2 s at least: lockstepd looks at what is due once a second
                 after = self.daemon.submit(harness.command_job("after", "/bin/sh", "-c", "echo loss=0.25 step=1"))["id"]
                 self.daemon.wait_state(after, "succeeded")
                 self.assertEqual(self.daemon.get(f"/v1/jobs/{job}")["state"], "running")
