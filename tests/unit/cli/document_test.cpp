@@ -60,7 +60,6 @@ TEST(CliDocument, WhatCannotBeginADocumentIsRefusedAndNotReadForEver) {
     EXPECT_EQ(later.place.line, 2U);
     EXPECT_EQ(refusal("a.yaml", "a: 1\n---\nb: 2\n---\nc: 3\n").message,
               "must be one document, there are 3");
-    EXPECT_EQ(refusal("a.yaml", "").message, "must be one document, there are 0");
 }
 
 TEST(CliDocument, JsonMayHaveCommentsAndCommasAtTheEnd) {
