@@ -19,6 +19,18 @@ if os.environ["LOCKSTEP_RANK"] == "1":
 sys.exit(lockstep.ray.main(["train.py"]))
 """
 
+# The first start of rank 1's node fails, as one does that Ray has given up after half a minute.
+SLOW = """
+import os, subprocess, sys
+import lockstep.ray
+start, calls = lockstep.ray._start, []
+def slow(*words):
+    calls.append(words)
+    return subprocess.Popen(["false"]) if len(calls) == 1 and os.environ["LOCKSTEP_RANK"] == "1" else start(*words)
+lockstep.ray._start = slow
+sys.exit(lockstep.ray.main(sys.argv[1:]))
+"""
+
 
 class Ray(frameworks.Framework):
     ENVIRONMENT = "ray"
@@ -74,6 +86,11 @@ class Ray(frameworks.Framework):
                                     text="1 of 2 nodes have not joined the head at ")
         self.assertRegex(cause["message"], r"within 5 s: rank 1 \(\S+\)")
         self.saw("ray", "a node that does not join", "named: its rank and host")
+
+    def test_a_node_that_does_not_come_up_is_started_again(self):
+        job = self.trains("command", ["-c", SLOW, frameworks.PROGRAMS / "ray_actors.py"], nodes=2, ranks=1)
+        self.assertIn("ray start ended with 1 on node 1: started again, 2 of 3", self.daemon.rank_log(job, 1))
+        self.saw("ray", "a node that Ray gives up while it starts", "started again")
 
     @frameworks.on_slurm
     def test_the_exception_of_an_actor(self):

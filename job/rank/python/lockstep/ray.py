@@ -8,7 +8,9 @@ Rank 0 starts the head on the port that its agent has held for it, the others jo
 folder, and no port is guessed. Once every node is there the script runs beside the head with RAY_ADDRESS set, so that
 ray.init() finds the cluster. Its exit status is rank 0's; then every node of Ray is stopped. Who has not joined after
 five minutes is named. Ray's own port asks for a token that only the job's ranks are told, unless the job sets
-RAY_AUTH_MODE itself. A node of Ray that ends early fails its rank, so `recovery` starts all of it again.
+RAY_AUTH_MODE itself. Ray gives a node half a minute to come up, which a slow file system or a busy machine may take:
+until every node is there, one that has not is started again, three times in all. A node of Ray that ends later fails
+its rank, so `recovery` starts all of it again.
 
 What each Ray node announces: `--num-gpus` by CUDA_VISIBLE_DEVICES, `--num-cpus` by this process's CPUs, of which
 Slurm may have given fewer (SLURM_CPUS_ON_NODE). Other words for `ray start` go before the script, or before `--` and
@@ -23,7 +25,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import lockstep
 from lockstep._client import LockstepError, TimedOut
@@ -33,6 +35,7 @@ from lockstep._context import master_port_is_served
 JOIN_SECONDS = 300.0
 _STOP_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
+_STARTS = 3  # of a node, until every node is there
 
 
 def _words(arguments: List[str]) -> Tuple[List[str], List[str]]:
@@ -65,8 +68,36 @@ def _use_token(token: str) -> None:
         os.environ["RAY_AUTH_TOKEN"] = token
 
 
-def _start(place: lockstep.RankContext, head: Optional[str], own: List[str], temporary: str) -> subprocess.Popen:
+class _Node:
     """`ray start`, which stays in front and takes its node with it when it is ended."""
+
+    def __init__(self, *words: Any) -> None:
+        self._words = words
+        self._starts = 1
+        self._process = _start(*words)
+
+    def check(self, may_start_again: bool) -> None:
+        """Ends this process if the node has ended."""
+        if self._process.poll() is None:
+            return
+        what = f"lockstep.ray: ray start ended with {self._process.returncode} on node {lockstep.context().node_rank}"
+        if not may_start_again or self._starts >= _STARTS:
+            sys.exit(what)
+        self._starts += 1
+        print(f"{what}: started again, {self._starts} of {_STARTS}", file=sys.stderr, flush=True)
+        self._process = _start(*self._words)
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def _start(place: lockstep.RankContext, head: Optional[str], own: List[str], temporary: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats",
                f"--node-ip-address={place.address or '127.0.0.1'}", f"--num-cpus={_cpus()}",
                # Several jobs, or several nodes of one, may be on this machine: no port but the head's is fixed.
@@ -87,21 +118,6 @@ def _start(place: lockstep.RankContext, head: Optional[str], own: List[str], tem
     return subprocess.Popen(command + own, env=environment, stdin=subprocess.DEVNULL, start_new_session=False)
 
 
-def _stop(node: subprocess.Popen) -> None:
-    if node.poll() is None:
-        node.terminate()
-        try:
-            node.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            node.kill()
-            node.wait()
-
-
-def _alive(node: subprocess.Popen) -> None:
-    if node.poll() is not None:
-        sys.exit(f"lockstep.ray: ray start ended with {node.returncode} on node {lockstep.context().node_rank}")
-
-
 def _listens(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
@@ -111,25 +127,29 @@ def _listens(address: str) -> bool:
         return False
 
 
-def _has_joined(rank: int, seconds: float) -> bool:
+def _is_set(key: str, seconds: float) -> bool:
     try:
-        lockstep.wait(f"ray/joins/{rank}", timeout=seconds)
+        lockstep.wait(key, timeout=seconds)
         return True
     except TimedOut:
         return False
 
 
-def _wait_for_nodes(node: subprocess.Popen, address: str, count: int) -> None:
+def _has_joined(rank: int, seconds: float) -> bool:
+    return _is_set(f"ray/joins/{rank}", seconds)
+
+
+def _wait_for_nodes(node: _Node, address: str, count: int) -> None:
     """Until Ray counts every node; names the ranks that have not called in."""
     deadline = time.monotonic() + JOIN_SECONDS
     while not _listens(address):
-        _alive(node)
+        node.check(may_start_again=True)
         if time.monotonic() > deadline:
             sys.exit(f"lockstep.ray: the head does not listen at {address}")
         time.sleep(_LOOK_SECONDS)
     missing = list(range(1, count))
     while missing:
-        _alive(node)
+        node.check(may_start_again=False)  # the others know of it
         if _has_joined(missing[0], 1.0):
             missing.pop(0)
         elif time.monotonic() > deadline:
@@ -142,7 +162,7 @@ def _wait_for_nodes(node: subprocess.Popen, address: str, count: int) -> None:
     ray.init(address=address, log_to_driver=False, logging_level="warning")
     try:
         while sum(1 for one in ray.nodes() if one["Alive"]) < count:
-            _alive(node)
+            node.check(may_start_again=False)
             if time.monotonic() > deadline:
                 alive = sum(1 for one in ray.nodes() if one["Alive"])
                 sys.exit(f"lockstep.ray: {alive} of {count} nodes are in the cluster at {address}")
@@ -163,12 +183,14 @@ def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int
     address = f"[{host}]:{os.environ['MASTER_PORT']}" if ":" in host else f"{host}:{os.environ['MASTER_PORT']}"
     token = "" if os.environ.get("RAY_AUTH_MODE") else secrets.token_hex(32)
     _use_token(token)
-    node = _start(place, None, own, temporary)
+    node = _Node(place, None, own, temporary)
     try:
         if place.world_size > 1:
             lockstep.set("ray/token", token)
             lockstep.set("ray/head", address)
         _wait_for_nodes(node, address, place.world_size)
+        if place.world_size > 1:
+            lockstep.set("ray/all", "1")
         return subprocess.run(script, env=dict(os.environ, RAY_ADDRESS=address), check=False).returncode
     finally:
         if place.world_size > 1:
@@ -176,25 +198,24 @@ def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int
                 lockstep.set("ray/over", "1")
             except LockstepError:
                 pass
-        _stop(node)
+        node.stop()
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _worker(place: lockstep.RankContext, own: List[str]) -> int:
     lockstep.wait("ray/head", timeout=JOIN_SECONDS)
     _use_token(lockstep.get("ray/token").decode())
-    node = _start(place, lockstep.get("ray/head").decode(), own, "")
+    node = _Node(place, lockstep.get("ray/head").decode(), own, "")
+    complete = False
     try:
         lockstep.set(f"ray/joins/{place.rank}", "1")
         while True:
-            _alive(node)
-            try:
-                lockstep.wait("ray/over", timeout=1.0)
+            complete = complete or _is_set("ray/all", 0.1)
+            node.check(may_start_again=not complete)
+            if _is_set("ray/over", 1.0):
                 return 0
-            except TimedOut:
-                continue
     finally:
-        _stop(node)
+        node.stop()
 
 
 def main(arguments: List[str]) -> int:
