@@ -257,8 +257,8 @@ tl::expected<Document, DocumentError> parse_yaml(std::string name, std::string t
     try {
         DocumentCounter counter{text};
         const std::size_t documents = counter.count();
-        if (counter.stuck()) {
-            return refuse("not YAML: nothing can begin with this", place_of(*counter.stuck()));
+        if (const auto& stuck = counter.stuck()) {
+            return refuse("not YAML: nothing can begin with this", place_of(*stuck));
         }
         if (documents != 1) {
             return refuse("must be one document, there are " + std::to_string(documents), {});
