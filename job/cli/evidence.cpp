@@ -39,7 +39,7 @@ const std::vector<Kind>& kinds() {
 }
 
 // An item of the list by its attempt and generation, which its time tells from an earlier look.
-std::string time_of(const Json& list) {
+std::string list_time(const Json& list) {
     const Json& items = items_at(list, "items");
     return items.empty() ? "" : text_at(items.front(), "time");
 }
@@ -54,7 +54,7 @@ Status take_now(Context& context, const std::string& base) {
         if (!list && !may_pass(list.error())) {
             return fail(list.error());
         }
-        if (list && time_of(*list) != time_of(*before)) {
+        if (list && list_time(*list) != list_time(*before)) {
             return {};
         }
     }
