@@ -60,6 +60,11 @@ class StoppedClock final : public Clock {
 
 inline constexpr const char* kId = "ls-01JCXW3V5N8Q2R7T9ZABCDEFGH";
 
+// A job as lockstepd answers it.
+inline std::string job_json(const std::string& state) {
+    return std::string(R"({"id":")") + kId + R"(","name":"demo","state":")" + state + R"("})";
+}
+
 // A command line in a pipe of 80 columns whose sleeps only move the clock.
 class Cli {
   public:
