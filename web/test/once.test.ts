@@ -48,3 +48,16 @@ test('a refusal ends the key, and another command has another one', async () => 
   expect(keys[2]).not.toBe(keys[1]);
   expect(keys[3]).toBe(keys[1]);
 });
+
+test('who asks again much later wants it once more', async () => {
+  const clock = vi.spyOn(Date, 'now').mockReturnValue(1e12);
+  answers = [lost, lost, done];
+  await expect(sendOnce('v1/jobs/d/restart')).rejects.toThrow();
+  clock.mockReturnValue(1e12 + 299_000);
+  await expect(sendOnce('v1/jobs/d/restart')).rejects.toThrow();
+  clock.mockReturnValue(1e12 + 301_000);
+  await sendOnce('v1/jobs/d/restart');
+  clock.mockRestore();
+  expect(keys[1]).toBe(keys[0]);
+  expect(keys[2]).not.toBe(keys[0]);
+});

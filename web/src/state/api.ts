@@ -113,11 +113,13 @@ export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, b
   return (response.status === 204 ? undefined : await response.json()) as T;
 }
 
-const unsure = new Map<string, string>();
+const unsure = new Map<string, {key: string; since: number}>();
+const kUnsure = 300_000;  // milliseconds; who asks later than that wants it once more
 /** A command that is done once: after an answer that was lost the next try has the same key, until lockstepd says done or no. */
 export async function sendOnce<T>(path: string): Promise<T> {
-  const key = unsure.get(path) ?? newKey();
-  unsure.set(path, key);
+  const before = unsure.get(path);
+  const {key, since} = before && Date.now() - before.since < kUnsure ? before : {key: newKey(), since: Date.now()};
+  unsure.set(path, {key, since});
   try {
     const answer = await send<T>('POST', path, undefined, {'Idempotency-Key': key});
     unsure.delete(path);
