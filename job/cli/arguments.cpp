@@ -288,11 +288,7 @@ std::vector<std::string> prepared_arguments(const CLI::App& app, std::vector<std
         words.emplace_back("--help");
         return words;
     }
-    split_empty_values(words);
-    if (words[verb] != "run") {
-        return words;
-    }
-    const CLI::App* run = verb_named(app, "run");
+    const CLI::App* run = words[verb] == "run" ? verb_named(app, "run") : nullptr;
     for (std::size_t i = verb + 1; run != nullptr && i < words.size(); ++i) {
         if (words[i] == "--") {
             break;
@@ -303,6 +299,7 @@ std::vector<std::string> prepared_arguments(const CLI::App& app, std::vector<std
         }
         i += takes_next(app, *run, words[i]) ? 1 : 0;
     }
+    split_empty_values(words);  // not of the command of run, which is behind its "--" now
     return words;
 }
 

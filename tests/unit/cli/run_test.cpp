@@ -278,6 +278,9 @@ TEST(CliArguments, WhatFollowsRunIsACommand) {
         ElementsAre("--json", "--url", "run", "run", "-fN4", "--time=1", "--", "x", "--", "y"));
     EXPECT_THAT(prepared({"run", "-N", "2", "--", "x", "-f"}),
                 ElementsAre("run", "-N", "2", "--", "x", "-f"));
+    // Its own "--resume=" is not two words; the options of run before it are.
+    EXPECT_THAT(prepared({"run", "--setup=", "python", "t.py", "--resume=", "--x"}),
+                ElementsAre("run", "--setup", "", "--", "python", "t.py", "--resume=", "--x"));
     EXPECT_THAT(prepared({"submit", "a.json", "-f"}), ElementsAre("submit", "a.json", "-f"));
     EXPECT_THAT(prepared({"help", "run"}), ElementsAre("run", "--help"));
     EXPECT_THAT(prepared({"version"}), ElementsAre("--version"));
