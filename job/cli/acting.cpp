@@ -55,7 +55,8 @@ Exit ask(Context& context, const std::string& id, const std::string& what,
     }
     if (context.options.json) {
         print_json(context, *job);
-    } else if (at(*job, "already_done") == Json(true)) {
+    } else if (!given.empty() && at(*job, "already_done") == Json(true)) {
+        // Under a key of our own it was a try of this call that did it.
         context.out << id << "  the " << what
                     << " had been done already, under this key; nothing was done now\n";
     } else {
