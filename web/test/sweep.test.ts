@@ -21,6 +21,9 @@ describe('parameters of a sweep', () => {
     expect(parameterLines({lr: [0.1, 0.01], seed: [1, 2, 3], back: [3, 2, 1]})).toBe('lr=0.1,0.01\nseed=1..3\nback=3..1');
     expect(parameterLines({'labels.try': ['1', '2']})).toBe('labels.try=["1","2"]');
   });
+  it('that are no lists yet are shown, and break no form', () => {
+    expect(parameterLines({lr: 0.1, none: null, map: {a: 1}} as unknown as Record<string, unknown[]>)).toBe('lr=0.1\nnone=null\nmap={"a":1}');
+  });
   it('of one job are a line', () => {
     expect(pointText({lr: 0.1, model: 'small', on: true, list: [1]})).toBe('lr=0.1 model=small on=true list=[1]');
     expect(pointText()).toBe('');

@@ -48,7 +48,8 @@ export function parametersOf(text: string): Parameters_ | undefined {
 
 export function parameterLines(parameters: Parameters_): string {
   return Object.entries(parameters).map(([name, values]) => {
-    const line = `${name}=${Array.isArray(values) ? values.join(',') : ''}`;
+    if (!Array.isArray(values)) return `${name}=${JSON.stringify(values)}`;  // half written as text: lockstepd says what is wrong
+    const line = `${name}=${values.join(',')}`;
     const [before, ...more] = values;
     // Three and more that follow each other, as they were typed.
     const range = more.length > 1 && values.every((value, i) => Number.isInteger(value) && (i === 0 || (value as number) - (values[i - 1] as number) === ((more[0] as number) > (before as number) ? 1 : -1)));
