@@ -114,7 +114,8 @@ void JobMachine::hear(Draft& draft, RestartInput& input) {
     const Job& job = draft.job();
     const Generation* live = job.live_generation();
     const bool may_begin = live != nullptr && !live->first_failure && job.cancel_requested_at == 0;
-    const bool between = job.state == JobState::restarting || job.state == JobState::requeued;
+    const bool between = (job.state == JobState::restarting || job.state == JobState::requeued) &&
+                         job.cancel_requested_at == 0;
     const bool joins = between || !job.restart_requested_by.empty();
     Status answer;
     if (!may_begin && !between) {

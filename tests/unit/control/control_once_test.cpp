@@ -147,6 +147,19 @@ TEST_F(OnceTest, ARestartAskedForAgainUnderItsKeyDoesNotEndTheNewGeneration) {
     EXPECT_EQ(generations(), 3U);
 }
 
+// It was answered as done, and its key kept, while the job was ending.
+TEST_F(OnceTest, ARestartBehindACancelIsNotPromised) {
+    start();
+    EXPECT_EQ(told(restart("first")), "now");
+    stop_ranks(1);
+    until([&] { return state(id_) == "restarting"; }, "restarting");
+    scheduler_.obeys = false;  // the allocation stays, so that the job does not end at once
+    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id_); };
+    wait(cancel());
+    EXPECT_FALSE(restart("late").has_value());
+    EXPECT_EQ(keys_of("restart_requested"), std::vector<std::string>{"first"});
+}
+
 TEST_F(OnceTest, KeysThatJoinARestartAreKnownInTheNextGenerationAndBounded) {
     start();
     EXPECT_EQ(told(restart("first")), "now");
