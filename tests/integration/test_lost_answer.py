@@ -129,7 +129,7 @@ class LostAnswer(harness.TestCase):
             done = proxy.cli("restart", self.job)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout,
-                         f"{self.job}  the restart had been done already, under this key; nothing was done now\n")
+                         f"{self.job}  its ranks are being started again\n")
         self.assertEqual(len(proxy.answers), 2)
         self.assertEqual(len({key for _, key, _ in proxy.answers}), 1)
         self.assertEqual(self.generations(), 2)
@@ -159,7 +159,7 @@ class LostAnswer(harness.TestCase):
         with Cutting(self.daemon, then=killed) as proxy:
             done = proxy.cli("restart", self.job)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("had been done already", done.stdout)
+        self.assertIn("its ranks are being started again", done.stdout)
         key = proxy.answers[0][1]
         self.assertEqual(self.keys("restart_requested"), [key])
         self.finish()
