@@ -310,6 +310,18 @@ class Copies(EndsCase):
                 gate.touch()
                 self.succeeds_once(job, *both)
 
+    def test_a_copy_that_starts_when_the_job_is_over_does_not_complete(self):
+        # Beside compilers the copy above came so late, too: its agents were told to stop, and it was COMPLETED.
+        job = self.daemon.submit(command_spec("true", 2))["id"]
+        kept = self.daemon.wait_state(job, "succeeded")["attempts"][0]["scheduler_id"]
+        self.cluster.wait_job(kept, "COMPLETED")
+        wait_until(lambda: self.daemon.metric("lockstep_slurm_attempts") == 0, 30, "lockstepd has seen its end")
+        copy = self.copy_of(job)
+        self.cluster.wait_job(copy, "FAILED")
+        self.assertIn(f"ran in allocation {kept}, this is {copy}",
+                      (self.daemon.attempt_folder(job) / "agent-00000.log").read_text())
+        self.assertEqual(self.daemon.kinds(job).count("ranks_started"), 1)
+
 
 class Spare(EndsCase):
     # From the factory Slurm ends it after five minutes; this long it must be seen that it is said.

@@ -67,7 +67,7 @@ void JobActor::post(JobInput input) {
 void JobActor::take_late(JobInput input) {
     if (auto* agent = std::get_if<AgentInput>(&input)) {
         // One that was away when the job ended delivers what it still has, and goes.
-        perform(JobMachine::acknowledge_late(*agent, "the job is over"));
+        perform(machine_.acknowledge_late(*agent, "the job is over"));
     } else if (auto* gone = std::get_if<AgentGoneInput>(&input)) {
         std::erase_if(machine_.run().links,
                       [&](const auto& entry) { return entry.second == gone->link; });

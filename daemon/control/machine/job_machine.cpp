@@ -3,11 +3,25 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/text.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+// In which the attempt ran; "": in none that is known.
+std::string allocation_of(const Job& job, std::int32_t attempt) {
+    for (const Attempt& one : job.attempts) {
+        if (one.number == attempt) {
+            return one.allocation;
+        }
+    }
+    return "";
+}
+
+}  // namespace
 
 JobMachine::JobMachine(Job job, const LeftBehind& files, MayClaim may_claim)
     : may_claim_(std::move(may_claim)),
@@ -101,11 +115,21 @@ void JobMachine::forgive_silence(const Surroundings& at) {
     run_.forgive_silence(at.steady);
 }
 
-Effects JobMachine::acknowledge_late(const AgentInput& input, std::string why) {
+Effects JobMachine::acknowledge_late(const AgentInput& input, const std::string& why) const {
     Effects out;
-    if (std::holds_alternative<wire::Hello>(input.message)) {
+    if (const auto* hello = std::get_if<wire::Hello>(&input.message)) {
+        input.link->node = printable(std::string_view{hello->node}.substr(0, limits::kTextBytes));
+        const std::string had = allocation_of(job_, input.link->attempt());
+        if (!had.empty() && had != hello->allocation) {
+            // A copy of the attempt's script that starts only now. Told to stop, its agents would
+            // end well, and the scheduler would call completed what has run nothing.
+            fence(out, job_, input.link,
+                  why + "; it ran in allocation " + had + ", this is " +
+                      printable(std::string_view{hello->allocation}.substr(0, limits::kTextBytes)));
+            return out;
+        }
         out.add(effect::Greet{input.link});
-        out.send(input.link, wire::Stop{std::move(why), 0});
+        out.send(input.link, wire::Stop{why, 0});
     }
     std::visit(
         [&](const auto& one) {

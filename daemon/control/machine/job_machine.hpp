@@ -89,7 +89,8 @@ class JobMachine {
     // silent agents starts anew.
     void forgive_silence(const Surroundings& at);
     // Late words of an attempt, or of a job, that is over: its agent delivers them, and goes.
-    static Effects acknowledge_late(const AgentInput& input, std::string why);
+    // An agent of another allocation never was the attempt's, and is fenced.
+    Effects acknowledge_late(const AgentInput& input, const std::string& why) const;
 
     // While agents gather and ranks run. `seen`: what the scheduler says of the attempt.
     // `nodes_too`: also who is not heard, a walk over all nodes.

@@ -101,6 +101,23 @@ TEST_F(ControlSlurmTest, ASecondCopyOfAnAttemptIsFencedAndTheSchedulerIsToldWhic
     EXPECT_EQ(scheduler_id(id), "18");
 }
 
+// Its agents were told to stop and ended well: Slurm showed a job that had run nothing as
+// COMPLETED.
+TEST_F(ControlSlurmTest, ACopyThatStartsWhenTheJobIsOverIsFenced) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    agents[0].say(exit(1, 0, 0));
+    agents[1].say(exit(1, 1, 0));
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+    TestAgent late = hello_from(0, "18");
+    until([&] { return late.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
+    EXPECT_EQ(late.peer->last<wire::Fenced>()->message,
+              "the job is over; it ran in allocation 17, this is 18");
+    TestAgent again = hello_from(0, "17");
+    until([&] { return again.peer->last<wire::Stop>() != nullptr; }, "STOP");
+    EXPECT_EQ(again.peer->last<wire::Fenced>(), nullptr) << "it delivers what it still has";
+}
+
 // It would have the attempt for the moment that its end takes, and the copy that stays would be
 // ended for it.
 TEST_F(ControlSlurmTest, ACopyThatIsBeingEndedDoesNotGetTheAttemptByCallingInFirst) {
