@@ -31,11 +31,11 @@ std::int32_t unstarted_before(const Job& job) {
     return std::min(static_cast<std::int32_t>(count), kUnstarted);
 }
 
-// Attempts before this one that are nobody's failure.
+// Attempts before this one that are nobody's failure; more than kUnwatched are.
 std::int32_t unwatched_before(const Job& job) {
-    return static_cast<std::int32_t>(
-        std::count_if(job.attempts.begin(), job.attempts.end() - 1,
-                      [](const Attempt& attempt) { return attempt.unwatched; }));
+    const auto count = std::count_if(job.attempts.begin(), job.attempts.end() - 1,
+                                     [](const Attempt& attempt) { return attempt.unwatched; });
+    return std::min(static_cast<std::int32_t>(count), kUnwatched);
 }
 
 // What may be answered by another generation, and is counted among the restarts then.
@@ -212,7 +212,7 @@ RecoveryPlan plan_recovery(const Job& job, const Cause& reason) {
     if (is_final(job.state) || job.attempt()->finished_at != 0 || job.cancel_requested_at != 0) {
         return none();
     }
-    if (job.attempt()->unwatched) {
+    if (job.attempt()->unwatched && unwatched_before(job) < kUnwatched) {
         return {Recovery::attempt, ""};
     }
     RecoveryPlan plan = wanted_recovery(job, reason);

@@ -12,7 +12,8 @@
 // Whatever the spec says of recovery, an allocation that the scheduler took away before any rank of
 // the attempt had been started is asked for again, kUnstarted times: nothing can have run twice.
 // So is, without being counted, one whose agents have all ended while no daemon was there that they
-// could have called in to (event::FaultSeen, unwatched).
+// could have called in to (event::FaultSeen, unwatched), kUnwatched times: a daemon that dies with
+// its agents again and again begins attempts with an end.
 //
 // Three generations in a row that ended within kSameStep steps of each other are a crash loop:
 // another one would end there, too.
@@ -42,6 +43,7 @@ inline constexpr std::int32_t kCrashLoop = 3;  // generations
 inline constexpr std::int64_t kSameStep = 2;   // which rank's report came last is chance
 
 inline constexpr std::int32_t kUnstarted = 3;  // attempts
+inline constexpr std::int32_t kUnwatched = 16;
 
 // What the spec calls the failure; nothing: it is not to be recovered from.
 std::optional<RecoveryTrigger> trigger_of(CauseClass cause);

@@ -175,8 +175,9 @@ Task<Handover> LocalScheduler::submit(AttemptRequest request) {
     if (claimed) {
         take_up(*attempt, claims, !follows);
         // Those of a copy's original may be there, or elsewhere: another attempt is not its to
-        // begin.
-        attempt->unwatched = !follows && attempt->state == Attempt::State::ended;
+        // begin. One whose missing agents cannot be started ended under our eyes.
+        attempt->unwatched = !follows && attempt->state == Attempt::State::ended &&
+                             std::all_of(claims.begin(), claims.end(), is_claimed);
     } else {
         ledger_.enqueue(out.id, ledger_.need(attempt->request.resources));
     }

@@ -4,10 +4,14 @@
 #include "daemon/control/machine/command_once.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -112,15 +116,45 @@ Task<SubmitResult<CommandDone>> JobCommands::once(Caller caller, std::string id,
     co_return out;
 }
 
+// By the index of kinds: the whole history of a job may be hundreds of megabytes, and whoever asks
+// again asks often.
+Task<Result<CommandKeys>> JobCommands::keys_of(std::string id) {
+    const std::function<Result<std::vector<Event>>(Database&)> read =
+        [id](Database& db) -> Result<std::vector<Event>> {
+        // Those without a key, Lockstep's own and old clients', lie between.
+        const std::size_t most = 8 * limits::kCommandKeys;
+        const JobId job{id};
+        Result<std::vector<Event>> out = db.newest(job, EventKind::restart_requested, most);
+        LOCKSTEP_TRY(out);
+        auto saves = db.newest(job, EventKind::checkpoint_requested, most);
+        LOCKSTEP_TRY(saves);
+        std::move(saves->begin(), saves->end(), std::back_inserter(*out));
+        return out;
+    };
+    auto events = co_await context_.store.read<std::vector<Event>>(read);
+    LOCKSTEP_CO_TRY(events);
+    std::sort(events->begin(), events->end(),
+              [](const Event& a, const Event& b) { return a.seq < b.seq; });
+    CommandKeys out;
+    for (Event& one : *events) {
+        if (auto* restart = std::get_if<event::RestartRequested>(&one.data)) {
+            out.note(std::move(restart->by), std::move(restart->key), Command::restart);
+        } else if (auto* save = std::get_if<event::CheckpointRequested>(&one.data)) {
+            out.note(std::move(save->by), std::move(save->key), Command::checkpoint);
+        }
+    }
+    co_return out;
+}
+
 Task<SubmitResult<CommandDone>> JobCommands::of_ended(Caller caller, std::string id,
                                                       std::string key, Command command) {
     if (!key.empty()) {
-        const auto job = co_await registry_.load(caller, id);
-        LOCKSTEP_CO_TRY(job);
+        const auto keys = co_await keys_of(id);
+        LOCKSTEP_CO_TRY(keys);
         const auto shown = co_await registry_.show(caller, id);
         LOCKSTEP_CO_TRY(shown);
-        if (auto known = before_under((*job)->command_keys, caller.user, key, command,
-                                      [&shown] { return **shown; })) {
+        if (auto known =
+                before_under(*keys, caller.user, key, command, [&shown] { return **shown; })) {
             co_return std::move(*known);
         }
     }

@@ -35,6 +35,9 @@ class JobCommands {
     Task<SubmitResult<CommandDone>> of_ended(Caller caller, std::string id, std::string key,
                                              Command command);
 
+    // Of the newest commands of a job that is over.
+    Task<Result<CommandKeys>> keys_of(std::string id);
+
     ControlContext& context_;
     JobRegistry& registry_;
 };

@@ -111,6 +111,12 @@ void JobMachine::hear(Draft& draft, RestartInput& input) {
     if (answer_known(draft, input, Command::restart)) {
         return;
     }
+    if (save_.holds(input.by, input.key)) {
+        draft.answers.push_back([done = input.done](const Status& stored) {
+            done(stored ? Status{fail(key_reused(Command::checkpoint))} : stored);
+        });
+        return;
+    }
     const Job& job = draft.job();
     const Generation* live = job.live_generation();
     const bool may_begin = live != nullptr && !live->first_failure && job.cancel_requested_at == 0;

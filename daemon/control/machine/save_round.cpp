@@ -12,9 +12,7 @@ namespace lockstep {
 bool SaveRound::join(const SaveInput& input) {
     std::vector<Asker>& askers = asked_->askers;
     if (!input.key.empty()) {
-        const bool again = std::any_of(askers.begin(), askers.end(), [&](const Asker& one) {
-            return one.by == input.by && one.key == input.key;
-        });
+        const bool again = holds(input.by, input.key);
         if (!again && askers.size() > limits::kCommandKeysJoining) {
             return false;
         }
@@ -52,6 +50,12 @@ void SaveRound::ask(Effects& out, const Job& job, const AttemptRun& run, const S
         }
     }
     asked_ = std::move(asked);
+}
+
+bool SaveRound::holds(const std::string& user, const std::string& key) const {
+    return asked_ && !key.empty() &&
+           std::any_of(asked_->askers.begin(), asked_->askers.end(),
+                       [&](const Asker& one) { return one.by == user && one.key == key; });
 }
 
 void SaveRound::answer(const Agent& link, const wire::CanSave& answer) {

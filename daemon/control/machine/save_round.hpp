@@ -39,6 +39,8 @@ class SaveRound {
     // too (conflict: too many have joined it). One of a generation before is answered: conflict.
     void ask(Effects& out, const Job& job, const AttemptRun& run, const SaveInput& input, Time now);
     void answer(const Agent& link, const wire::CanSave& answer);
+    // A question under this key is under way: the key is a checkpoint's.
+    bool holds(const std::string& user, const std::string& key) const;
     // Everybody has answered, or somebody has not in time; those who are refused are answered.
     std::optional<Order> look(Effects& out, const Job& job, Time now);
     // Whoever waits for the answers gets this one.

@@ -248,6 +248,18 @@ TEST_F(OnceTest, KeysThatAskWhileTheAgentsAreAskedShareTheSignalAndAreBounded) {
     EXPECT_EQ(signals(), 2U);
 }
 
+// The key would have been both commands', and the later one never asked for again.
+TEST_F(OnceTest, TheKeyOfACheckpointThatIsAskedForIsNoRestartsKey) {
+    start();
+    const auto asked = ask(Command::checkpoint, "k", ada_);
+    until([&] { return agents_[1].peer->last<wire::AskSave>() != nullptr; }, "ASK_SAVE");
+    EXPECT_THAT(told(restart("k")), HasSubstr("belongs to a checkpoint of this job"));
+    EXPECT_EQ(told(answered(ask(Command::restart, "k", bob_))), "now") << "bob's own key";
+    stop_ranks(1);
+    EXPECT_FALSE(answered(asked).has_value()) << "its ranks are stopped";
+    EXPECT_EQ(keys_of("checkpoint_requested"), std::vector<std::string>{});
+}
+
 // A refusal has done nothing: the same key may do it later.
 TEST_F(OnceTest, ARefusedCheckpointIsNotDoneUnderItsKey) {
     start();

@@ -191,6 +191,25 @@ TEST(Unstarted, AgentsThatEndedWhileNoLockstepdWasThereCostTheJobNothing) {
     EXPECT_EQ(action_due(heard), ActionKind::stop) << "somebody has called in";
 }
 
+TEST(Unstarted, ALockstepdThatDiesWithItsAgentsAgainAndAgainBeginsAttemptsWithAnEnd) {
+    History h{unstarted_spec()};
+    std::int32_t attempts = 0;
+    do {
+        ASSERT_LE(++attempts, 2 * kUnwatched);
+        h.attempt();
+        h.placed();
+        event::FaultSeen unwatched = h.attempt_fault(CauseClass::scheduler);
+        unwatched.unwatched = true;
+        h.must(unwatched);
+        if (action_due(h) != ActionKind::next_attempt) {
+            break;
+        }
+        h.attempt_ends(CauseClass::scheduler);
+    } while (action_due(h) == ActionKind::create_attempt);
+    EXPECT_EQ(attempts, kUnwatched + 1);
+    EXPECT_EQ(action_due(h), ActionKind::stop);
+}
+
 TEST(Unstarted, AGenerationIsReleasedOnce) {
     History h{unstarted_spec()};
     claimed(h);

@@ -1,3 +1,4 @@
+// size: one table of what a local attempt may be when it is taken up, on one fixture
 // The local scheduler with agents that are shell scripts: they take the claim as the real one does
 // and do what the test's folder tells them.
 #include "scheduler-integration/local/local_scheduler.hpp"
@@ -321,6 +322,24 @@ TEST_F(LocalSchedulerTest, ADaemonThatDiedBetweenTwoStartsStartsTheRest) {
     tell("j", "finish");
     ASSERT_TRUE(until_state("j", AllocationState::ended));
     EXPECT_THAT(poll("j").lost_nodes, IsEmpty());
+}
+
+// It was called unwatched, so that the job began attempts that could not start either.
+TEST_F(LocalSchedulerTest, AnAttemptWhoseRestCannotBeStartedDidNotEndUnwatched) {
+    const auto both = request("j", 2);
+    AttemptRequest first = both;
+    first.resources.nodes = 1;
+    submit(first);
+    ASSERT_TRUE(until_ready("j", 0));
+    tell("j", "crash-0");
+    ASSERT_TRUE(until_state("j", AllocationState::ended));
+    forget();
+    std::filesystem::remove(folder / "agent");
+    make();
+    submit(both);
+    ASSERT_TRUE(until_state("j", AllocationState::ended));
+    EXPECT_THAT(poll("j").message, HasSubstr("could not be started"));
+    EXPECT_FALSE(poll("j").ended_unwatched);
 }
 
 TEST_F(LocalSchedulerTest, AdoptingStartsNothing) {
