@@ -84,6 +84,13 @@ class CommandLine(harness.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"error: --token-file: must not be empty", done.stderr)
 
+    def test_a_command_that_is_no_list_is_one_mistake(self):
+        (self.root / "job.yaml").write_text("name: x\nframework: command\ncommand: text\n")
+        done = self.lockstep("submit", "job.yaml")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(b"error: job.yaml:3:10: /command: must be an array of strings", done.stderr)
+        self.assertNotIn(b"2 mistakes", done.stderr)
+
     def test_a_refused_token_is_said_to_come_from_where_it_does(self):
         done = self.lockstep("jobs", environment={**self.daemon.cli_environment(), "LOCKSTEP_TOKEN": "wrong"})
         self.assertEqual(done.returncode, 5, done.stderr)

@@ -117,15 +117,22 @@ void read_capture(const Json& json, const std::string& pointer, CaptureSpec& out
     in.finish();
 }
 
-void read_command(ObjectReader& in, JobSpec& spec) {
-    in.strings("command", spec.command, limits::kArguments, limits::kArgumentBytes);
+void read_command(ObjectReader& in, JobSpec& spec, const std::vector<FieldError>& errors) {
     const bool native = spec.framework == Framework::native;
-    if (native && in.has("command")) {
-        in.error("command", "has no effect with framework native: Lockstep's own trainer runs");
+    if (native) {
+        if (in.raw("command") != nullptr) {
+            in.error("command", "has no effect with framework native: Lockstep's own trainer runs");
+        }
+        return;
     }
-    if (!native && spec.command.empty()) {
+    const std::size_t before = errors.size();
+    in.strings("command", spec.command, limits::kArguments, limits::kArgumentBytes);
+    if (errors.size() > before) {
+        return;  // one mistake, not two: it is there, though it cannot be read
+    }
+    if (spec.command.empty()) {
         in.error("command", "is required: the program each rank runs, as an array of strings");
-    } else if (!native && spec.command.front().empty()) {
+    } else if (spec.command.front().empty()) {
         in.error("command", "must start with the name of a program");
     }
 }
@@ -195,7 +202,7 @@ Result<JobSpec> parse_spec(const Json& json) {
         read_resources(*resources, in.pointer("resources"), spec.resources, errors);
     }
     if (known) {
-        read_command(in, spec);
+        read_command(in, spec, errors);
         read_train(in, spec, errors);
     } else {  // these cannot be checked
         spec.framework = Framework::command;

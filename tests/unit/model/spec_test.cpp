@@ -211,10 +211,14 @@ TEST(Spec, CommandsMustNameAProgram) {
         (Errors{"/command: is required: the program each rank runs, as an array of strings"}));
     EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":[""]})"),
               (Errors{"/command: must start with the name of a program"}));
-    EXPECT_EQ(
-        wrong(R"({"name":"a","framework":"command","command":"python x.py"})"),
-        (Errors{"/command: must be an array of strings",
-                "/command: is required: the program each rank runs, as an array of strings"}));
+    // It is there: that it is missing, too, would be wrong.
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":"python x.py"})"),
+              (Errors{"/command: must be an array of strings"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":[7]})"),
+              (Errors{"/command/0: must be a string"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","command":"python x.py"})"),
+              (Errors{"/command: has no effect with framework native: Lockstep's own trainer "
+                      "runs"}));
 }
 
 TEST(Spec, EnvironmentNamesAreChecked) {
