@@ -26,9 +26,16 @@ std::string home_path(const char* variable, const char* fallback) {
 }
 
 Result<std::string> read_token(const std::string& path) {
+    std::error_code ec;
+    if (std::filesystem::is_directory(path, ec)) {
+        return fail(Errc::invalid, "token file " + path + " is a folder");
+    }
     auto text = read_file(path, kSmallFile);
     if (!text) {
-        return fail(std::move(text).error().in("token file " + path));
+        Error why = std::move(text).error().in("token file " + path);
+        // A name that is wrong is a wrong argument; not_found is for jobs.
+        why.code = why.code == Errc::not_found ? Errc::invalid : why.code;
+        return fail(std::move(why));
     }
     // Another token in its place would be somebody else's rights.
     return trim(*text).empty() ? fail(Errc::invalid, "token file " + path + " is empty")

@@ -84,6 +84,13 @@ class CommandLine(harness.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"error: --token-file: must not be empty", done.stderr)
 
+    def test_a_token_file_that_is_none_is_a_wrong_argument(self):
+        done = self.lockstep("jobs", "--token-file", "/etc")
+        self.assertEqual((done.returncode, done.stderr), (2, b"error: token file /etc is a folder\n"))
+        done = self.lockstep("jobs", "--token-file", "none")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(b"error: token file none: open none: No such file or directory", done.stderr)
+
     def test_a_command_that_is_no_list_is_one_mistake(self):
         (self.root / "job.yaml").write_text("name: x\nframework: command\ncommand: text\n")
         done = self.lockstep("submit", "job.yaml")

@@ -237,6 +237,17 @@ TEST_F(CliAccess, AnEmptyTokenFileIsNotReplacedByAnotherToken) {
     EXPECT_EQ(got.error().message, "token file " + home_ + "/none is empty");
 }
 
+// A folder ended as if no lockstepd had answered, a missing file as if there were no such job.
+TEST_F(CliAccess, ATokenFileThatIsNoneIsAWrongArgument) {
+    const auto folder = access("--token-file " + home_);
+    ASSERT_FALSE(folder.has_value());
+    EXPECT_EQ(folder.error().code, Errc::invalid);
+    EXPECT_EQ(folder.error().message, "token file " + home_ + " is a folder");
+    const auto missing = access("--token-file " + home_ + "/none");
+    ASSERT_FALSE(missing.has_value());
+    EXPECT_EQ(missing.error().code, Errc::invalid);
+}
+
 TEST_F(CliAccess, ATokenSaysWhereItIsFrom) {
     EXPECT_EQ(access("")->token_from, "");
     write("two", "second\n");
