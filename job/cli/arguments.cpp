@@ -135,7 +135,7 @@ void declare_what(CLI::App* run, RunOptions& options) {
         run->add_option(
                "--sweep", options.sweep,
                "A job for each value, which takes the place of {NAME} in the command, --env, "
-               "--name and --setup: lr=0.1,0.01 or seed=1..5. Given again: each "
+               "--label, --name and --setup: lr=0.1,0.01 or seed=1..5. Given again: each "
                "combination. NAME may be a field, as resources.nodes")
             ->type_name("NAME=VALUES")
             ->expected(1)
@@ -168,6 +168,14 @@ void declare_what(CLI::App* run, RunOptions& options) {
 void declare_how(CLI::App* run, Options& options) {
     constexpr const char* kGroup = "How it is shown";
     add_text(run, "--name,-J", options.run.name, "NAME", "The job's name (default: the script's)")
+        ->group(kGroup);
+    run->add_option("--label", options.run.labels,
+                    "A label to find the job by: lockstep jobs --label NAME=VALUE. May be given "
+                    "again")
+        ->type_name("NAME=VALUE")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(kGroup);
     CLI::Option* follow = run->add_flag("-f,--follow", options.follow,
                                         "Wait, and show every rank (default on a terminal)");

@@ -30,8 +30,15 @@ Result<std::string> sweep_of(Context& context, const std::string& text) {
     return sweep.empty() ? *id : sweep;
 }
 
+// NAME=VALUE, as lockstep run takes it, is NAME:VALUE in the API. No name has either sign in it.
+std::string label_query(const std::string& text) {
+    const std::size_t sign = text.find_first_of("=:");
+    return sign == std::string::npos ? text : text.substr(0, sign) + ":" + text.substr(sign + 1);
+}
+
 Exit jobs(Context& context) {
     const Options& options = context.options;
+    const std::string label = label_query(options.label);
     std::string sweep;
     if (!options.sweep.empty()) {
         const auto id = sweep_of(context, options.sweep);
@@ -46,7 +53,7 @@ Exit jobs(Context& context) {
           {"q", options.search},
           {"user", options.user},
           {"name", options.name},
-          {"label", options.label},
+          {"label", label},
           {"sweep", sweep}}) {
         query += value.empty() ? "" : std::string("&") + name + "=" + query_encode(value);
     }

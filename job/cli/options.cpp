@@ -114,7 +114,7 @@ void declare_jobs(CLI::App& app, Options& options) {
     jobs->add_option("--user", options.user, "Only jobs of this user")->type_name("USER");
     jobs->add_option("--name", options.name, "Only jobs with this name")->type_name("NAME");
     jobs->add_option("--label", options.label, "Only jobs with this label")
-        ->type_name("NAME:VALUE");
+        ->type_name("NAME=VALUE");
     jobs->add_option("--sweep", options.sweep,
                      "The jobs of the sweep that this job is of, the lowest loss first, with their "
                      "parameters")

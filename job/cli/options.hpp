@@ -51,6 +51,7 @@ struct RunOptions {
     std::vector<std::string> environment;  // NAME=VALUE, or NAME
     std::vector<std::string> secrets;      // names
     std::vector<std::string> notify;       // targets, as in the specification
+    std::vector<std::string> labels;       // NAME=VALUE
     std::vector<std::string> sweep;        // NAME=VALUE,VALUE
     std::int64_t max_parallel = 0;         // jobs of the sweep at once; 0 = all
     std::vector<std::string> command;

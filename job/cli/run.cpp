@@ -160,7 +160,9 @@ Exit run_job(Context& context) {
             return report(context, snapshot.error());
         }
         plan->spec["working_directory"] = snapshot->directory;
-        plan->spec["labels"] = snapshot->labels;
+        Json labels = snapshot->labels;
+        labels.update(at(plan->spec, "labels").is_object() ? plan->spec["labels"] : Json::object());
+        plan->spec["labels"] = std::move(labels);  // what was asked for by name wins
         plan->decided.back() = {"directory", snapshot->directory + ", " + snapshot->summary};
         plan->warnings.insert(plan->warnings.end(), snapshot->warnings.begin(),
                               snapshot->warnings.end());

@@ -104,6 +104,23 @@ Status add_variables(Json& spec, const RunOptions& options, const Caller& caller
     return {};
 }
 
+Status add_labels(Json& spec, const RunOptions& options) {
+    for (const std::string& one : options.labels) {
+        const std::size_t equals = one.find('=');
+        const std::string name = one.substr(0, equals);
+        if (equals == std::string::npos || name.empty()) {
+            return fail(Errc::invalid,
+                        "--label " + one_line(one) + ": must be NAME=VALUE, as in team=vision");
+        }
+        if (spec["labels"].contains(name)) {
+            return fail(Errc::invalid,
+                        "--label " + one_line(name) + ": is given twice; a label has one value");
+        }
+        spec["labels"][name] = one.substr(equals + 1);
+    }
+    return {};
+}
+
 void add_resources(Json& spec, const RunOptions& options, std::int64_t nodes,
                    std::int64_t min_nodes, std::int64_t ranks) {
     Json resources = Json::object();
@@ -239,6 +256,7 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     if (!options.notify.empty()) {
         spec["notify"] = options.notify;
     }
+    LOCKSTEP_TRY(add_labels(spec, options));
     if (!options.sweep.empty()) {
         auto sweep = sweep_of_texts(options.sweep, spec);
         LOCKSTEP_TRY(sweep);

@@ -121,6 +121,16 @@ class CommandLine(harness.TestCase):
                 self.assertIn(words, done.stderr.decode())
         self.assertEqual(self.daemon.get("/v1/jobs")["items"], [])
 
+    def test_a_job_is_found_by_the_label_it_was_run_with(self):
+        done = self.lockstep("run", "--label", "team=vision", "--label", "note=a b=c:d", "--detach", "--", "true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        job_id = done.stdout.decode().strip()
+        self.assertEqual(self.daemon.job(job_id)["labels"], {"team": "vision", "note": "a b=c:d"})
+        for label in ("team=vision", "team:vision", "note=a b=c:d"):
+            self.assertEqual(self.lockstep("jobs", "-q", "--label", label).stdout.decode().split(), [job_id], label)
+        self.assertEqual(self.lockstep("jobs", "-q", "--label", "team=audio").stdout, b"")
+        self.daemon.wait_state(job_id, harness.FINAL)
+
     def test_a_cause_is_explained(self):
         done = self.lockstep("explain", "rank_exit")
         self.assertEqual(done.returncode, 0, done.stderr)

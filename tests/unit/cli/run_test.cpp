@@ -78,6 +78,22 @@ TEST_F(CliRun, WhoIsToldStandsInTheSpecification) {
     EXPECT_FALSE(plan({"tool"}).contains("notify"));
 }
 
+TEST_F(CliRun, LabelsStandInTheSpecification) {
+    options_.labels = {"team=vision", "note=a=b", "empty="};
+    EXPECT_EQ(dump_json(plan({"tool"})["labels"]), R"({"team":"vision","note":"a=b","empty":""})");
+    options_.sweep = {"lr=1,2"};
+    options_.labels = {"lr={lr}"};
+    EXPECT_EQ(dump_json(plan({"tool", "{lr}"})["labels"]), R"({"lr":"{lr}"})");
+    options_.sweep.clear();
+    for (const char* wrong : {"team", "=vision", "team:vision"}) {
+        options_.labels = {wrong};
+        EXPECT_EQ(refused({"tool"}),
+                  std::string("--label ") + wrong + ": must be NAME=VALUE, as in team=vision");
+    }
+    options_.labels = {"a=1", "a=2"};
+    EXPECT_EQ(refused({"tool"}), "--label a: is given twice; a label has one value");
+}
+
 TEST_F(CliRun, ACommandAloneIsAJobHere) {
     EXPECT_EQ(dump_json(plan({"python", "train.py", "--lr", "0.1"})),
               R"({"name":"train","framework":"pytorch",)"
