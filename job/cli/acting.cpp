@@ -2,6 +2,7 @@
 #include "job/base/ids.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/typed.hpp"
 #include "job/cli/views.hpp"
 
 namespace lockstep::cli {
@@ -48,8 +49,9 @@ Exit ask(Context& context, const std::string& id, const std::string& what,
         const Exit end = report(context, job.error());
         if (may_pass(job.error())) {
             context.err << "Whether it was done is not known. To ask again without doing it twice:"
-                           "\n  lockstep "
-                        << what << " " << id << " --idempotency-key " << key << "\n";
+                           "\n  "
+                        << same_lockstep(context.options) << " " << what << " " << id
+                        << " --idempotency-key " << shell_word(key) << "\n";
         }
         return end;
     }

@@ -11,6 +11,7 @@
 #include "job/cli/manual.hpp"
 #include "job/cli/output.hpp"
 #include "job/cli/run.hpp"
+#include "job/cli/typed.hpp"
 
 #include <unistd.h>
 
@@ -193,6 +194,7 @@ int run(int argc, char** argv, const OutputBuffer& output) {
     } catch (const CLI::ParseError& error) {
         return usage_error(app, error, words);
     }
+    options.general = general_words(app, words);
     const std::string verb = app.get_subcommands().front()->get_name();
     set_farewell("");
     std::signal(SIGINT, on_interrupt);

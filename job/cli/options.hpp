@@ -73,6 +73,7 @@ struct Options {
     std::string fingerprint;  // of an https daemon's certificate, as given
     std::string config;
     std::string data_dir;
+    std::vector<std::string> general;  // of these and --json those that were typed: typed.hpp
     // submit
     std::string file;
     std::string idempotency_key;  // restart and checkpoint, too

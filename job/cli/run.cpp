@@ -9,6 +9,7 @@
 #include "job/cli/snapshot.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/submit.hpp"
+#include "job/cli/typed.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -42,7 +43,8 @@ void show_logs(Context& context, const std::string& id) {
     }
     const std::string folder = text_at(attempts.back(), "directory");
     if (!folder.empty()) {
-        context.err << "logs  " << folder << "/rank-*.log   (lockstep logs " << id << ")\n";
+        context.err << "logs  " << folder << "/rank-*.log   (" << same_lockstep(context.options)
+                    << " logs " << id << ")\n";
     }
 }
 
@@ -86,8 +88,9 @@ Exit stay_with(Context& context, const std::string& id) {
                         (context.terminal.interactive && !context.options.wait && !options.detach);
     if (!follow && !context.options.wait) {
         if (context.terminal.interactive) {
-            context.err << "follow it: lockstep follow " << id << "\nits output: lockstep logs "
-                        << id << " -f\n";
+            const std::string lockstep = same_lockstep(context.options);
+            context.err << "follow it: " << lockstep << " follow " << id
+                        << "\nits output: " << lockstep << " logs " << id << " -f\n";
         }
         return Exit::ok;
     }

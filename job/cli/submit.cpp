@@ -7,6 +7,7 @@
 #include "job/cli/sign.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/sweeps.hpp"
+#include "job/cli/typed.hpp"
 #include "job/model/spec/signed_statement.hpp"
 #include "job/model/spec/sweep.hpp"
 
@@ -83,9 +84,9 @@ tl::expected<std::string, Exit> send_job(Context& context, const Document& docum
         const Exit end = report_mistakes(context, document, job.error());
         if (may_pass(job.error())) {
             context.err << "Whether the job was accepted is not known"
-                        << (again.empty() ? ": lockstep jobs\n"
+                        << (again.empty() ? ": " + same_lockstep(options) + " jobs\n"
                                           : ". To try again without a second job:\n  " + again +
-                                                " --idempotency-key " + key + "\n");
+                                                " --idempotency-key " + shell_word(key) + "\n");
         }
         return tl::unexpected(end);
     }
@@ -105,7 +106,8 @@ tl::expected<std::string, Exit> send_job(Context& context, const Document& docum
     const Json& sweep = at(*job, "sweep");
     if (sweep.is_object()) {
         context.err << "the first of " << integer_text(sweep, "size")
-                    << " jobs; all of them: lockstep jobs --sweep " << id << "\n";
+                    << " jobs; all of them: " << same_lockstep(options) << " jobs --sweep " << id
+                    << "\n";
     }
     return id;
 }
@@ -116,7 +118,9 @@ Exit submit(Context& context) {
     if (!document) {
         return Exit::usage;
     }
-    const auto id = send_job(context, *document, "lockstep submit " + options.file);
+    const std::string stays = options.follow ? " --follow" : options.wait ? " --wait" : "";
+    const auto id = send_job(
+        context, *document, same_lockstep(options) + " submit " + shell_word(options.file) + stays);
     if (!id) {
         return id.error();
     }
@@ -126,7 +130,7 @@ Exit submit(Context& context) {
     }
     if (!stay) {
         if (context.terminal.interactive && !options.json) {
-            context.err << "follow it: lockstep follow " << *id << "\n";
+            context.err << "follow it: " << same_lockstep(options) << " follow " << *id << "\n";
         }
         return Exit::ok;
     }

@@ -185,6 +185,30 @@ class LostAnswer(harness.TestCase):
         self.finish()
         self.assertEqual(self.generations(), 2)
 
+    def test_the_command_that_is_printed_is_the_one_that_was_typed(self):
+        # It had neither --url nor --token-file: another lockstepd was asked, or none.
+        token, spec = self.root / "my token", self.root / "it's one.json"
+        token.write_text(self.daemon.token, encoding="utf-8")
+        spec.write_text(harness.json.dumps(harness.command_job("again", "true")), encoding="utf-8")
+        bare = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+        bare["PATH"] = f"{harness.BIN}:{bare['PATH']}"
+
+        def ran(*command):
+            return subprocess.run(command, stdin=subprocess.DEVNULL, text=True, capture_output=True, check=False, env=bare,
+                                  timeout=60 * harness.PATIENCE)
+
+        for words, verb in (("submit", spec), "submit"), (("checkpoint", self.job), "checkpoint"):
+            with self.subTest(verb), Cutting(self.daemon, cut=4) as proxy:
+                lost = ran("lockstep", *words, "--url", proxy.url, f"--token-file={token}")
+                self.assertEqual(lost.returncode, 4, lost.stderr)
+                done = ran("/bin/sh", "-c", lost.stderr.splitlines()[-1])
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len({key for _, key, _ in proxy.answers}), 1)
+        again = [job for job in self.daemon.get("/v1/jobs")["items"] if job["name"] == "again"]
+        self.assertEqual(len(again), 1, again)
+        self.assertEqual(len(self.keys("checkpoint_requested")), 1)
+        self.finish()
+
     def test_python_asks_again_by_itself(self):
         with Cutting(self.daemon, then=lambda: self.ready(2)) as proxy:
             done = subprocess.run([sys.executable, "-c", f"import lockstep; lockstep.Daemon().restart({self.job!r})"],
