@@ -9,6 +9,7 @@
 #include "job/cli/spec_file.hpp"
 #include "job/cli/spec_views.hpp"
 #include "job/cli/story.hpp"
+#include "job/cli/suggest.hpp"
 #include "job/cli/sweeps.hpp"
 #include "job/cli/views.hpp"
 
@@ -16,6 +17,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <optional>
 
 namespace lockstep::cli {
 namespace {
@@ -335,6 +337,31 @@ Exit script(Context& context) {
     return Exit::ok;
 }
 
+// That the scheduler has no partition of this name; nothing where it has, or that is not known.
+std::optional<Error> no_such_partition(const Client& client, const std::string& name) {
+    const auto cluster = client.get_json("/v1/cluster");
+    if (!cluster || text_at(*cluster, "seen_at").empty()) {
+        return std::nullopt;
+    }
+    std::vector<std::string> names;
+    for (const Json& one : items_at(*cluster, "partitions")) {
+        names.push_back(text_at(one, "name"));
+    }
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+        return std::nullopt;
+    }
+    std::string why = "there is no partition " + name;
+    if (names.empty()) {
+        return Error{Errc::not_found, why + ": scheduler " + text_at(*cluster, "scheduler") +
+                                          " has none; all nodes: lockstep nodes"};
+    }
+    const std::string near = nearest(name, names);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        why += (i == 0 ? "; there are " : ", ") + names[i];
+    }
+    return Error{Errc::not_found, why + (near.empty() ? "" : "; did you mean " + near + "?")};
+}
+
 Exit nodes(Context& context) {
     const Options& options = context.options;
     if (options.nodes_action == "check") {
@@ -356,6 +383,7 @@ Exit nodes(Context& context) {
     Json all = Json::object();
     all["items"] = Json::array();
     std::string cursor;
+    bool known = false;  // the scheduler has been asked
     do {
         std::string query = "?limit=1000";
         for (const auto& [name, value] :
@@ -372,11 +400,21 @@ Exit nodes(Context& context) {
             all["items"].push_back(node);
         }
         cursor = text_at(*page, "next_cursor");
+        known = known || !text_at(*page, "seen_at").empty();
     } while (!cursor.empty());
+    if (all["items"].empty() && !options.partition.empty()) {
+        if (const auto none = no_such_partition(context.client, options.partition)) {
+            return report(context, *none);
+        }
+    }
     if (options.json) {
         print_json(context, all);
     } else if (all["items"].empty()) {
-        context.err << "no nodes\n";
+        const bool narrowed = !options.partition.empty() || !options.state.empty();
+        context.err << (!known     ? "its nodes are being queried: try again in a moment"
+                        : narrowed ? "no nodes like that"
+                                   : "no nodes")
+                    << "\n";
     } else {
         print(context, nodes_table(context.terminal, all));
     }

@@ -131,6 +131,13 @@ class CommandLine(harness.TestCase):
         self.assertEqual(self.lockstep("jobs", "-q", "--label", "team=audio").stdout, b"")
         self.daemon.wait_state(job_id, harness.FINAL)
 
+    def test_a_partition_that_is_none_is_not_found(self):
+        harness.wait_until(lambda: self.daemon.get("/v1/nodes")["items"], 30, "its nodes are known")
+        for more in ((), ("--json",)):
+            done = self.lockstep("nodes", "--partition", "nope", *more)
+            self.assertEqual((done.returncode, done.stdout), (3, b""), done.stderr)
+            self.assertIn(b"error: there is no partition nope: scheduler local has none", done.stderr)
+
     def test_a_cause_is_explained(self):
         done = self.lockstep("explain", "rank_exit")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -85,6 +85,35 @@ TEST(CliNodes, OneIsAskedForByItsName) {
     EXPECT_EQ(run.verb("nodes"), Exit::not_found);
 }
 
+// It said "no nodes" and ended well.
+TEST(CliNodes, APartitionThatIsNoneIsSaidWithThoseThereAre) {
+    FakeDaemon daemon;
+    std::string cluster =
+        R"({"scheduler":"slurm","seen_at":"x","partitions":[{"name":"cpu"},{"name":"gpu"}]})";
+    daemon.on("GET /v1/nodes?", 200, R"({"items":[],"seen_at":"x"})");
+    daemon.on("GET /v1/cluster", [&cluster](const ClientRequest&) -> Result<ClientResponse> {
+        return ClientResponse{200, cluster, {}};
+    });
+    const auto said = [&daemon](const std::string& partition, Exit end, bool json = false) {
+        Cli run(daemon);
+        run.options.partition = partition;
+        run.options.json = json;
+        EXPECT_EQ(run.verb("nodes"), end);
+        return run.err.str();
+    };
+    EXPECT_EQ(said("gup", Exit::not_found),
+              "error: there is no partition gup; there are cpu, gpu; did you mean gpu?\n");
+    EXPECT_EQ(said("gup", Exit::not_found, true),
+              "error: there is no partition gup; there are cpu, gpu; did you mean gpu?\n");
+    EXPECT_EQ(said("gpu", Exit::ok), "no nodes like that\n");
+    cluster = R"({"scheduler":"local","seen_at":"x","partitions":[]})";
+    EXPECT_EQ(said("gpu", Exit::not_found),
+              "error: there is no partition gpu: scheduler local has none; all nodes: lockstep "
+              "nodes\n");
+    cluster = R"({"scheduler":"slurm","partitions":[]})";
+    EXPECT_EQ(said("gpu", Exit::ok), "no nodes like that\n") << "not known yet";
+}
+
 TEST(CliSubmit, WithoutAnyAnswerTheKeyIsPrintedForTheNextTry) {
     const SpecFile spec("{}");
     FakeDaemon daemon;
