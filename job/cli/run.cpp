@@ -1,6 +1,7 @@
 #include "job/cli/run.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/machine.hpp"
 #include "job/base/text.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
@@ -132,6 +133,49 @@ Status keep_specification(Context& context, const Json& spec) {
     return written ? file->finish() : written;
 }
 
+// Whether the ranks start on this machine, as far as that can be told.
+bool runs_here(const Context& context) {
+    if (context.options.run.dry_run) {
+        return false;  // nobody is asked
+    }
+    const auto cluster = context.client.get_json("/v1/cluster");
+    return cluster && text_at(*cluster, "scheduler") == "local" &&
+           text_at(*cluster, "name") == host_name();
+}
+
+// "" if the folder is there, or if that cannot be told.
+std::string what_is_wrong_with(const std::string& folder) {
+    std::error_code error;
+    const auto there = std::filesystem::status(folder, error);
+    if (there.type() == std::filesystem::file_type::not_found) {
+        return "there is no such folder";
+    }
+    return std::filesystem::exists(there) && !std::filesystem::is_directory(there)
+               ? "it is no folder"
+               : "";
+}
+
+// The ranks would end before their first line. Where they start on other machines these may have
+// the folder, so that it is a warning.
+Status check_chdir(const Context& context, const Caller& caller,
+                   std::vector<std::string>& warnings) {
+    const std::string& given = context.options.run.directory;
+    const std::string why = given.empty() ? "" : what_is_wrong_with(caller.directory);
+    if (why.empty()) {
+        return {};
+    }
+    const std::string option = "--chdir " + one_line(given) + ": " + why;
+    const std::string full = given == caller.directory ? "" : " (" + caller.directory + ")";
+    if (runs_here(context)) {
+        return fail(Errc::invalid, option + full +
+                                       "; create it, or leave --chdir out to start in this "
+                                       "directory");
+    }
+    warnings.push_back(option + " on this machine" + full +
+                       "; the job fails unless the nodes have it");
+    return {};
+}
+
 }  // namespace
 
 Result<Caller> caller_of(const RunOptions& options) {
@@ -156,6 +200,9 @@ Exit run_job(Context& context) {
     auto plan = plan_run(options, caller);
     if (!plan) {
         return report(context, plan.error());
+    }
+    if (const Status there = check_chdir(context, caller, plan->warnings); !there) {
+        return report(context, there.error());
     }
     if (options.snapshot) {
         const auto snapshot = take_snapshot(caller.directory, snapshots_folder(context.options));

@@ -77,6 +77,9 @@ Result<std::string> check_program(const RunOptions& options, const Caller& calle
         hint = "; give the command as separate arguments, without quotes around all of it";
     } else if (name.starts_with("-")) {
         hint = "; options of lockstep run go before the --";
+    } else if (name.find('/') != std::string::npos && !options.directory.empty() &&
+               !std::filesystem::is_directory(caller.directory, ec)) {
+        hint = "; --chdir " + one_line(options.directory) + " is no folder here";
     }
     return fail(Errc::invalid, "command not found: " + one_line(name) + hint);
 }

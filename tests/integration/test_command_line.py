@@ -138,6 +138,20 @@ class CommandLine(harness.TestCase):
             self.assertEqual((done.returncode, done.stdout), (3, b""), done.stderr)
             self.assertIn(b"error: there is no partition nope: scheduler local has none", done.stderr)
 
+    def test_a_folder_to_start_in_that_is_none_is_refused_before_the_job(self):
+        (self.root / "file").touch()
+        for folder, why in (("nope", "there is no such folder"), ("/nope", "there is no such folder"), ("file", "it is no folder")):
+            done = self.lockstep("run", "--chdir", folder, "--", "true")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"error: --chdir {folder}: {why}", done.stderr.decode())
+            self.assertIn(b"create it, or leave --chdir out", done.stderr)
+        done = self.lockstep("run", "--chdir", "nope", "--", "./train.sh")
+        self.assertIn(b"command not found: ./train.sh; --chdir nope is no folder here", done.stderr)
+        self.assertEqual(self.daemon.get("/v1/jobs")["items"], [])
+        done = self.lockstep("run", "--chdir", "nope", "--dry-run", "--", "true")  # asks nobody
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"warning: --chdir nope: there is no such folder on this machine", done.stderr)
+
     def test_a_cause_is_explained(self):
         done = self.lockstep("explain", "rank_exit")
         self.assertEqual(done.returncode, 0, done.stderr)
