@@ -8,6 +8,7 @@
 #include <tl/expected.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -20,8 +21,12 @@ struct Place {
     std::size_t column = 0;
 };
 
+// Who wrote a document: a person, or this program from the options of a verb.
+enum class MadeBy : std::uint8_t { file, run, check };
+
 struct Document {
     Json json;
+    MadeBy made_by = MadeBy::file;
     std::string name;  // of the file, for messages; "" = made by this program
     std::string text;
     std::map<std::string, Place> keys;    // by RFC 6901 pointer: where the name of the field is

@@ -2,6 +2,7 @@
 #include "job/base/ids.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/spec_file.hpp"
 #include "job/cli/views.hpp"
 
 namespace lockstep::cli {
@@ -94,10 +95,13 @@ Exit check_nodes(Context& context) {
     }
     const std::string key = random_secret().substr(0, 32);
     Headers headers{{"Idempotency-Key", key}};
-    const auto job = context.client.post_json("/v1/jobs", dump_json(check_spec(context.options)),
-                                              std::move(headers));
+    Document document;
+    document.json = check_spec(context.options);
+    document.made_by = MadeBy::check;
+    const auto job =
+        context.client.post_json("/v1/jobs", dump_json(document.json), std::move(headers));
     if (!job) {
-        return report(context, job.error());
+        return report_mistakes(context, document, job.error());
     }
     const std::string id = text_at(*job, "id");
     context.watching(id);

@@ -244,6 +244,7 @@ Exit run_job(Context& context) {
     }
     Document document;
     document.json = std::move(plan->spec);
+    document.made_by = MadeBy::run;
     const auto id = send_job(context, document, "");
     return id ? stay_with(context, *id) : id.error();
 }

@@ -4,6 +4,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/option_names.hpp"
 #include "job/cli/suggest.hpp"
 #include "job/model/spec/spec_environment.hpp"
 
@@ -267,10 +268,11 @@ Exit report_mistakes(Context& context, const Document& document, const Error& er
     }
     for (const FieldError& field : error.fields) {
         const Shown shown = show_place(document, field);
-        const std::string what = field.pointer.empty() ? "the document" : field.pointer;
+        const std::string what =
+            field.pointer.empty() ? "the document" : name_of_field(document, field.pointer);
         context.err << (error.fields.size() > 1 ? "" : "error: ")
                     << (shown.place.empty() ? "" : shown.place + ": ") << one_line(what) << ": "
-                    << one_line(field.message)
+                    << one_line(with_option_names(document, field.message))
                     << suggestion(field, value_at(document.json, field.pointer)) << "\n";
         if (!shown.excerpt.empty()) {
             context.err << shown.excerpt << "\n";

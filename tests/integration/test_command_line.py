@@ -152,6 +152,23 @@ class CommandLine(harness.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"warning: --chdir nope: there is no such folder on this machine", done.stderr)
 
+    def test_what_is_refused_is_named_by_its_option(self):
+        for words, name in ((("-t", "5x"), "--time 5x: "), (("--notify", "pigeon"), "--notify pigeon: "),
+                            (("--secret", "A B"), "--secret A B: "), (("--label", "a b=c"), "--label a b=c: "),
+                            (("--env", "LOCKSTEP_X=1"), "--env LOCKSTEP_X: "), (("-N", "16384", "-n", "1024"), "--nodes, --ranks-per-node: 16777216 ranks"),
+                            (("--min-nodes", "2"), "--min-nodes 2: "), (("--sweep", "resources.nodes=0"), "--sweep resources.nodes: "),
+                            (("-p", "a b"), "--partition a b: "), (("-A", "a b"), "--account a b: "), (("-q", "a b"), "--qos a b: ")):
+            done = self.lockstep("run", *words, "--", "true")
+            with self.subTest(words, said=done.stderr):
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(name, done.stderr.decode())
+                self.assertNotRegex(done.stderr.decode(), r"(?m)[ :](/resources|/slurm|/notify|/secrets|/labels|/environment)\b")
+        (self.root / "job.yaml").write_text("name: x\nframework: command\ncommand: [x]\nresources: {time_limit: 5x}\n")
+        self.assertIn(b"/resources/time_limit: ", self.lockstep("submit", "job.yaml").stderr)
+        done = self.lockstep("nodes", "check", "--gpus", "64", "--nodes", "16384", "--nodelist", "a b")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(b"--nodelist a b: ", done.stderr)
+
     def test_a_cause_is_explained(self):
         done = self.lockstep("explain", "rank_exit")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,0 +1,78 @@
+#include "job/cli/option_names.hpp"
+
+#include "job/cli/spec_file.hpp"
+#include "job/model/spec/spec_schema.hpp"
+#include "tests/unit/cli/fake_daemon.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+Document made(MadeBy by, const std::string& json) {
+    Document out;
+    out.made_by = by;
+    out.json = *parse_json(json);
+    return out;
+}
+
+TEST(CliOptionNames, AFieldIsCalledByTheOptionThatMadeIt) {
+    const Document run = made(MadeBy::run, R"({"resources":{"time_limit":"5x","nodes":2},
+        "notify":["mail","pigeon:x"],"secrets":["A B"],"environment":{"A":"hidden"},
+        "labels":{"a/b":"c"},"command":["torchrun","--nnodes"],"setup":"",
+        "sweep":{"parameters":{"lr":[1],"resources.nodes":[0]}}})");
+    for (const auto& [pointer, name] : {std::pair{"/resources/time_limit", "--time 5x"},
+                                        {"/notify/1", "--notify pigeon:x"},
+                                        {"/notify", "--notify"},
+                                        {"/secrets/0", "--secret A B"},
+                                        {"/environment/A", "--env A"},
+                                        {"/labels/a~1b", "--label a/b=c"},
+                                        {"/command/1", "COMMAND --nnodes"},
+                                        {"/setup", "--setup \"\""},
+                                        {"/sweep/parameters/lr", "--sweep lr"},
+                                        {"/sweep", "--sweep"},
+                                        {"/resources/nodes", "--sweep resources.nodes"},
+                                        {"/resources", "--nodes, --ranks-per-node"},
+                                        {"/resources/spares", "/resources/spares"},
+                                        {"/namely", "/namely"},
+                                        {"/watch/hang_seconds", "/watch/hang_seconds"},
+                                        {"", ""}}) {
+        EXPECT_EQ(name_of_field(run, pointer), name);
+    }
+    const Document check = made(MadeBy::check, R"({"resources":{"gpus_per_node":9}})");
+    EXPECT_EQ(name_of_field(check, "/resources/gpus_per_node"), "--gpus 9");
+    EXPECT_EQ(name_of_field(check, "/name"), "/name") << "no option of its own";
+    const Document file = made(MadeBy::file, R"({"resources":{"time_limit":"5x"}})");
+    EXPECT_EQ(name_of_field(file, "/resources/time_limit"), "/resources/time_limit");
+}
+
+TEST(CliOptionNames, FieldsThatAMessageNamesAreCalledSoToo) {
+    const Document run = made(MadeBy::run, "{}");
+    EXPECT_EQ(with_option_names(run, "must be less than /resources/time_limit, 1:00"),
+              "must be less than --time, 1:00");
+    EXPECT_EQ(with_option_names(run, "A is in /environment, too"), "A is in --env, too");
+    EXPECT_EQ(with_option_names(run, "no /resources/nodes_x, /a/resources/nodes, /name"),
+              "no /resources/nodes_x, /a/resources/nodes, /name");
+    const Document file = made(MadeBy::file, "{}");
+    EXPECT_EQ(with_option_names(file, "see /resources/nodes"), "see /resources/nodes");
+}
+
+// `run -t 5x` was refused by /resources/time_limit.
+TEST(CliOptionNames, ARefusalSaysTheOption) {
+    FakeDaemon daemon;
+    Cli cli(daemon);
+    const Document run = made(MadeBy::run, R"({"resources":{"time_limit":"5x"},"notify":["x"]})");
+    EXPECT_EQ(
+        report_mistakes(cli.context, run, field_errors({{"/resources/time_limit", "is no time"}})),
+        Exit::usage);
+    EXPECT_EQ(cli.err.str(), "error: --time 5x: is no time\n");
+    report_mistakes(cli.context, run,
+                    field_errors({{"/resources/time_limit", "is no time"}, {"/notify/0", "no"}}));
+    EXPECT_THAT(cli.err.str(), HasSubstr("error: 2 mistakes\n--time 5x: is no time\n--notify x: "));
+}
+
+}  // namespace
+}  // namespace lockstep::cli
