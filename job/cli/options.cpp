@@ -321,6 +321,7 @@ void declare(CLI::App& app, Options& options) {
         ->group("")  // for the build; not listed
         ->add_option("PAGE", options.page, "job: lockstep-job(5)");
     group_verbs(app);
+    keep_to_actions(app, options);
     refuse_empty_values(app);
     dress_help(app, terminal_columns());
 }
@@ -334,9 +335,8 @@ ManualText manual_text() {
         "and shows each one. lockstep talks to lockstepd over HTTP: it runs a command or submits a "
         "specification, follows the job and prints what the ranks report.",
         "On a terminal, run, follow and submit --follow draw one line a rank and a progress bar; "
-        "in a "
-        "pipe they print plain lines. Interrupting them leaves the job running. When lockstepd "
-        "restarts they connect again by themselves.",
+        "in a pipe they print plain lines. Interrupting them leaves the job running. When "
+        "lockstepd restarts they connect again by themselves.",
         "top takes the whole terminal: s sorts by the next of busy, loss, step, gpu and rank, r "
         "turns the order around, the arrows, PgUp, PgDn, Home and End scroll, space pauses, ? "
         "explains and q quits. In a pipe it prints one table. A rank with an anomaly of the last "

@@ -12,6 +12,9 @@ CLI::App* verb(CLI::App& app, const std::string& name, const std::string& help);
 // One that is about a job, whose name or id comes first.
 CLI::App* job_verb(CLI::App& app, Options& options, const std::string& name,
                    const std::string& help);
+// After the verbs: options of `token create` and the like are refused with the verb's other
+// actions.
+void keep_to_actions(CLI::App& app, const Options& options);
 // What shows a job, or is done to it.
 void declare_one_job(CLI::App& app, Options& options);
 

@@ -114,7 +114,9 @@ class CommandLine(harness.TestCase):
                                  (("top", "last", "--interval", "nan"), "--interval: must be a number from 0.2 to 3600"),
                                  (("show", b"a\xff"), "argument 2 is not UTF-8"),
                                  (("run", "--", "echo", b"\xff"), "argument 4 is not UTF-8"),
-                                 (("cancel", ""), "ID: must not be empty")):
+                                 (("cancel", ""), "ID: must not be empty"),
+                                 (("nodes", "--gpu-test"), "--gpu-test: is for lockstep nodes check"),
+                                 (("token", "list", "--role", "admin"), "--role: is for lockstep token create")):
             with self.subTest(arguments):
                 done = self.lockstep(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)
@@ -155,8 +157,9 @@ class CommandLine(harness.TestCase):
     def test_what_is_refused_is_named_by_its_option(self):
         for words, name in ((("-t", "5x"), "--time 5x: "), (("--notify", "pigeon"), "--notify pigeon: "),
                             (("--secret", "A B"), "--secret A B: "), (("--label", "a b=c"), "--label a b=c: "),
-                            (("--env", "LOCKSTEP_X=1"), "--env LOCKSTEP_X: "), (("-N", "16384", "-n", "1024"), "--nodes, --ranks-per-node: 16777216 ranks"),
-                            (("--min-nodes", "2"), "--min-nodes 2: "), (("--sweep", "resources.nodes=0"), "--sweep resources.nodes: "),
+                            (("--env", "LOCKSTEP_X=1"), "--env LOCKSTEP_X: "), (("--min-nodes", "2"), "--min-nodes 2: "),
+                            (("-N", "16384", "-n", "1024"), "--nodes, --ranks-per-node: 16777216 ranks"),
+                            (("--sweep", "resources.nodes=0"), "--sweep resources.nodes: "),
                             (("-p", "a b"), "--partition a b: "), (("-A", "a b"), "--account a b: "), (("-q", "a b"), "--qos a b: ")):
             done = self.lockstep("run", *words, "--", "true")
             with self.subTest(words, said=done.stderr):

@@ -54,6 +54,35 @@ TEST(CliTyped, WhatTheEnvironmentSaysWasNotTyped) {
     ::unsetenv("LOCKSTEP_URL");
 }
 
+std::string refused_words(const Words& words) {
+    try {
+        general_of(words);
+    } catch (const CLI::ParseError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+// `nodes --gpu-test` listed the nodes as if they had been tested.
+TEST(CliActions, AnOptionOfAnotherActionIsRefused) {
+    EXPECT_EQ(refused_words({"nodes", "--gpu-test"}), "--gpu-test: is for lockstep nodes check");
+    EXPECT_EQ(refused_words({"nodes", "n1", "--nodes", "2"}),
+              "--nodes: is for lockstep nodes check");
+    EXPECT_EQ(refused_words({"nodes", "check", "--gpu-test", "--gpus", "1"}), "");
+    EXPECT_EQ(refused_words({"nodes", "--partition", "gpu"}), "");
+    EXPECT_EQ(refused_words({"token", "list", "x"}),
+              "NAME|ID: is for lockstep token create, lockstep token revoke");
+    EXPECT_EQ(refused_words({"token", "list", "--role", "admin"}),
+              "--role: is for lockstep token create");
+    EXPECT_EQ(refused_words({"token", "list", "--all"}), "");
+    EXPECT_EQ(refused_words({"token", "revoke", "tk-1"}), "");
+    EXPECT_EQ(refused_words({"secret", "list", "A"}),
+              "NAME: is for lockstep secret set, lockstep secret rm");
+    EXPECT_EQ(refused_words({"secret", "rm", "A", "--from-env"}),
+              "--from-env: is for lockstep secret set");
+    EXPECT_EQ(refused_words({"secret", "set", "A", "--from-env"}), "");
+}
+
 // The command asked another lockstepd, or had no token.
 TEST(CliTyped, AHintAfterALostAnswerReachesTheSameDaemon) {
     FakeDaemon daemon;
