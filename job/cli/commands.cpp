@@ -5,6 +5,7 @@
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
 #include "job/cli/job_names.hpp"
+#include "job/cli/option_names.hpp"
 #include "job/cli/results.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/spec_views.hpp"
@@ -33,14 +34,20 @@ Result<std::string> sweep_of(Context& context, const std::string& text) {
 }
 
 // NAME=VALUE, as lockstep run takes it, is NAME:VALUE in the API. No name has either sign in it.
-std::string label_query(const std::string& text) {
+Result<std::string> label_query(const std::string& text) {
     const std::size_t sign = text.find_first_of("=:");
-    return sign == std::string::npos ? text : text.substr(0, sign) + ":" + text.substr(sign + 1);
+    if (!text.empty() && (sign == std::string::npos || sign == 0)) {
+        return fail(Errc::invalid, "--label " + text + ": must be NAME=VALUE, as in team=vision");
+    }
+    return text.empty() ? text : text.substr(0, sign) + ":" + text.substr(sign + 1);
 }
 
 Exit jobs(Context& context) {
     const Options& options = context.options;
-    const std::string label = label_query(options.label);
+    const auto label = label_query(options.label);
+    if (!label) {
+        return report(context, label.error());
+    }
     std::string sweep;
     if (!options.sweep.empty()) {
         const auto id = sweep_of(context, options.sweep);
@@ -55,7 +62,7 @@ Exit jobs(Context& context) {
           {"q", options.search},
           {"user", options.user},
           {"name", options.name},
-          {"label", label},
+          {"label", *label},
           {"sweep", sweep}}) {
         query += value.empty() ? "" : std::string("&") + name + "=" + query_encode(value);
     }
@@ -434,6 +441,13 @@ Exit cluster(Context& context) {
     return Exit::ok;
 }
 
+// With the pointer, or the bare name of what it points to.
+bool is_said_by(const std::string& message, const FieldError& field) {
+    const std::string whole = field.pointer + ": " + field.message;
+    const bool marked = field.pointer.starts_with('?') || field.pointer.starts_with('/');
+    return message.starts_with(whole) || (marked && message.starts_with(whole.substr(1)));
+}
+
 // Where the token that was refused came from, and what else there is.
 void report_token(Context& context) {
     const std::string& from = context.client.token_from();
@@ -458,9 +472,7 @@ Result<std::string> named_job(Context& context, const std::string& text, bool ac
 
 Exit report(Context& context, const Error& error) {
     // The message of a document with mistakes is often the first of them.
-    const bool said =
-        !error.fields.empty() && error.message.starts_with(error.fields.front().pointer + ": " +
-                                                           error.fields.front().message);
+    const bool said = !error.fields.empty() && is_said_by(error.message, error.fields.front());
     if (said && error.fields.size() > 1) {
         context.err << "error: " << error.fields.size() << " mistakes\n";
     } else if (!said) {
@@ -468,8 +480,9 @@ Exit report(Context& context, const Error& error) {
     }
     for (const FieldError& field : error.fields) {
         context.err << (said && error.fields.size() == 1 ? "error: " : "  ")
-                    << (field.pointer.empty() ? "the document" : one_line(field.pointer)) << ": "
-                    << one_line(field.message) << "\n";
+                    << (field.pointer.empty() ? "the document"
+                                              : name_of_parameter(context.options, field.pointer))
+                    << ": " << one_line(field.message) << "\n";
     }
     if (nobody_answered(error)) {
         context.err << "Is lockstepd running at " << context.client.where()

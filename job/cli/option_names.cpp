@@ -63,6 +63,31 @@ constexpr std::array kOptionRows{
     OptionRow{"/sweep", "--sweep", "", Behind::member},
 };
 
+struct ParameterRow {
+    std::string_view pointer;
+    std::string_view option;
+    std::string Options::* value = nullptr;
+};
+
+constexpr std::array kParameterRows{
+    ParameterRow{"?label", "--label", &Options::label},
+    ParameterRow{"?q", "--search", &Options::search},
+    ParameterRow{"?user", "--user", &Options::user},
+    ParameterRow{"?name", "--name", &Options::name},
+    ParameterRow{"?state", "--state", &Options::state},
+    ParameterRow{"?partition", "--partition", &Options::partition},
+    ParameterRow{"?metric", "METRIC", &Options::metric},
+    ParameterRow{"?ranks", "--rank", &Options::ranks},
+    ParameterRow{"?points", "--points"},
+    ParameterRow{"/ranks", "--ranks", &Options::ranks},  // of a profile
+    ParameterRow{"/seconds", "--seconds"},
+    ParameterRow{"/name", "NAME", &Options::token},  // of a token
+    ParameterRow{"/user", "--user", &Options::user},
+    ParameterRow{"/role", "--role", &Options::role},
+    ParameterRow{"/scopes", "--scope"},
+    ParameterRow{"/expires_in", "--expires", &Options::expires},
+};
+
 std::string_view option_in(const OptionRow& row, const Document& document) {
     return document.made_by == MadeBy::run     ? row.run
            : document.made_by == MadeBy::check ? row.check
@@ -143,6 +168,17 @@ std::string name_of_field(const Document& document, const std::string& pointer) 
         }
         const std::string behind = what_is_behind(row, document, pointer);
         return std::string{option} + (behind.empty() ? "" : " " + behind);
+    }
+    return one_line(pointer);
+}
+
+std::string name_of_parameter(const Options& options, const std::string& pointer) {
+    for (const ParameterRow& row : kParameterRows) {
+        if (pointer == row.pointer) {
+            const std::string value = row.value == nullptr ? "" : options.*row.value;
+            return std::string{row.option} +
+                   (value.empty() ? "" : " " + one_line(value.substr(0, kShownTyped)));
+        }
     }
     return one_line(pointer);
 }

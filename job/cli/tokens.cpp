@@ -1,4 +1,5 @@
 // The verbs token, slurm-token and whoami: access tokens, and whose is used.
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
@@ -66,6 +67,11 @@ Exit create(Context& context) {
         const auto seconds = lifetime_of(options.expires);
         if (!seconds) {
             return report(context, {Errc::invalid, "--expires: give a time as in 30m, 12h or 30d"});
+        }
+        if (*seconds > limits::kTokenSeconds) {
+            return report(
+                context, {Errc::invalid, "--expires " + options.expires + ": at most " +
+                                             std::to_string(limits::kTokenSeconds / 86'400) + "d"});
         }
         body["expires_in"] = *seconds;
     }

@@ -115,8 +115,12 @@ class CommandLine(harness.TestCase):
                                  (("show", b"a\xff"), "argument 2 is not UTF-8"),
                                  (("run", "--", "echo", b"\xff"), "argument 4 is not UTF-8"),
                                  (("cancel", ""), "ID: must not be empty"),
+                                 (("jobs", "--label", "team"), "error: --label team: must be NAME=VALUE"),
                                  (("nodes", "--gpu-test"), "--gpu-test: is for lockstep nodes check"),
-                                 (("token", "list", "--role", "admin"), "--role: is for lockstep token create")):
+                                 (("token", "list", "--role", "admin"), "--role: is for lockstep token create"),
+                                 (("token", "create", "x", "--expires", "9999d"), "--expires 9999d: at most 3650d"),
+                                 (("token", "create", "x", "--user", "a b"), "error: --user a b: must match "),
+                                 (("token", "create", "a b"), "error: NAME a b: must match ")):
             with self.subTest(arguments):
                 done = self.lockstep(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)
@@ -132,6 +136,8 @@ class CommandLine(harness.TestCase):
             self.assertEqual(self.lockstep("jobs", "-q", "--label", label).stdout.decode().split(), [job_id], label)
         self.assertEqual(self.lockstep("jobs", "-q", "--label", "team=audio").stdout, b"")
         self.daemon.wait_state(job_id, harness.FINAL)
+        done = self.lockstep("series", job_id, "loss", "--rank", "7")
+        self.assertEqual((done.returncode, done.stderr), (2, b"error: --rank 7: the job has ranks 0-0\n"))
 
     def test_a_partition_that_is_none_is_not_found(self):
         harness.wait_until(lambda: self.daemon.get("/v1/nodes")["items"], 30, "its nodes are known")

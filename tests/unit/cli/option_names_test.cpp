@@ -60,6 +60,24 @@ TEST(CliOptionNames, FieldsThatAMessageNamesAreCalledSoToo) {
     EXPECT_EQ(with_option_names(file, "see /resources/nodes"), "see /resources/nodes");
 }
 
+// `jobs --label x` was refused as ?label, and what was said stood there twice.
+TEST(CliOptionNames, AParameterIsCalledByItsOption) {
+    Options options;
+    options.ranks = "7";
+    options.expires = "9d";
+    EXPECT_EQ(name_of_parameter(options, "?ranks"), "--rank 7");
+    EXPECT_EQ(name_of_parameter(options, "/expires_in"), "--expires 9d");
+    EXPECT_EQ(name_of_parameter(options, "/scopes"), "--scope");
+    EXPECT_EQ(name_of_parameter(options, "?cursor"), "?cursor");
+    FakeDaemon daemon;
+    Cli cli(daemon);
+    cli.options.ranks = "7";
+    for (const char* message : {"?ranks: there is no 7", "ranks: there is no 7"}) {
+        report(cli.context, {Errc::invalid, message, {{"?ranks", "there is no 7"}}});
+    }
+    EXPECT_EQ(cli.err.str(), "error: --rank 7: there is no 7\nerror: --rank 7: there is no 7\n");
+}
+
 // `run -t 5x` was refused by /resources/time_limit.
 TEST(CliOptionNames, ARefusalSaysTheOption) {
     FakeDaemon daemon;
