@@ -145,6 +145,14 @@ Result<FileSettings> read_config(const Options& options) {
     if (options.config.empty() && !std::filesystem::exists(path)) {
         return settings;
     }
+    // The parser would take a folder for an empty file.
+    std::error_code ec;
+    const auto there = std::filesystem::status(path, ec);
+    if (!std::filesystem::exists(there) || std::filesystem::is_directory(there)) {
+        return fail(Errc::invalid,
+                    "settings file " + path +
+                        (std::filesystem::exists(there) ? " is a folder" : " is not there"));
+    }
     try {
         for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
             const std::string value = item.inputs.empty() ? "" : item.inputs.front();

@@ -296,8 +296,11 @@ Exit remove_jobs(Context& context) {
             return nothing_removed(context, "nothing was removed");
         }
     } else if (by_rule && !options.yes) {
-        context.err << "error: " << jobs->size()
-                    << " jobs would go: --dry-run shows them, --yes removes them\n";
+        const bool one = jobs->size() == 1;
+        const std::string which = one ? "it" : "them";
+        context.err << "error: " << jobs->size() << (one ? " job" : " jobs")
+                    << " would go: --dry-run shows " << which << ", --yes removes " << which
+                    << "\n";
         return Exit::usage;
     }
     Exit worst = Exit::ok;

@@ -105,6 +105,11 @@ Exit check_nodes(Context& context) {
     }
     const std::string id = text_at(*job, "id");
     context.watching(id);
+    for (const Json& warning : items_at(*job, "warnings")) {
+        if (warning.is_string()) {
+            context.err << "warning: " << one_line(warning.get_ref<const std::string&>()) << "\n";
+        }
+    }
     context.err << "checking, as job " << id << "\n";
     for (;;) {
         const auto now = context.client.get_json("/v1/jobs/" + id);

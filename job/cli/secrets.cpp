@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 
@@ -42,7 +43,13 @@ std::string standard_input() {
 Result<std::string> secret_value(Context& context) {
     const Options& options = context.options;
     if (!options.secret_file.empty()) {
-        return read_file(options.secret_file, limits::kSecretBytes);
+        std::error_code ec;
+        if (std::filesystem::is_directory(options.secret_file, ec)) {
+            return fail(Errc::invalid, "--from-file: " + options.secret_file + " is a folder");
+        }
+        auto text = read_file(options.secret_file, limits::kSecretBytes);
+        // Whatever is wrong with the file is wrong with the arguments.
+        return text ? std::move(text) : fail(Errc::invalid, "--from-file: " + text.error().message);
     }
     if (options.secret_from_env) {
         const char* value = std::getenv(options.secret.c_str());

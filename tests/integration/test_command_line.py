@@ -120,7 +120,9 @@ class CommandLine(harness.TestCase):
                                  (("token", "list", "--role", "admin"), "--role: is for lockstep token create"),
                                  (("token", "create", "x", "--expires", "9999d"), "--expires 9999d: at most 3650d"),
                                  (("token", "create", "x", "--user", "a b"), "error: --user a b: must match "),
-                                 (("token", "create", "a b"), "error: NAME a b: must match ")):
+                                 (("token", "create", "a b"), "error: NAME a b: must match "),
+                                 (("secret", "set", "A", "--from-file", "/etc"), "--from-file: /etc is a folder"),
+                                 (("secret", "set", "A", "--from-file", "none"), "--from-file: open none: No such file")):
             with self.subTest(arguments):
                 done = self.lockstep(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)

@@ -97,7 +97,7 @@ class Remove(harness.TestCase):
         old, kept = self.ended("old"), self.ended("kept", labels={"keep": "paper"})
         refused = self.daemon.cli("rm", "--older-than", "0s", check=False)
         self.assertEqual(refused.returncode, 2, refused.stdout)
-        self.assertIn("1 jobs would go", refused.stderr)
+        self.assertIn("1 job would go", refused.stderr)
         dry = self.daemon.cli("rm", "--older-than", "0s", "--dry-run")
         self.assertIn(old, dry.stdout)
         self.assertNotIn(kept, dry.stdout)

@@ -263,7 +263,11 @@ TEST_F(CliAccess, ATokenSaysWhereItIsFrom) {
 TEST_F(CliAccess, AnUnknownSettingOrAMissingFileIsAnError) {
     write(".config/lockstep/config.toml", "ulr = \"http://file:1\"\n");
     EXPECT_THAT(access("").error().message, HasSubstr("unknown setting ulr"));
-    EXPECT_FALSE(access("--config " + home_ + "/none").has_value());
+    EXPECT_EQ(access("--config " + home_ + "/none").error().message,
+              "settings file " + home_ + "/none is not there");
+    EXPECT_EQ(access("--config " + home_).error().message,
+              "settings file " + home_ + " is a folder")
+        << "it was taken for an empty one";
     write(".config/lockstep/config.toml", "");
     EXPECT_FALSE(access("--token-file " + home_ + "/none").has_value());
 }
