@@ -125,7 +125,7 @@ std::string member_text(const std::string& pointer) {
 
 std::string what_is_behind(const OptionRow& row, const Document& document,
                            const std::string& pointer) {
-    const std::string value = value_text(found_at(document.json, pointer));
+    std::string value = value_text(found_at(document.json, pointer));
     if (row.behind == Behind::value || row.behind == Behind::argument) {
         return value;
     }

@@ -42,7 +42,8 @@ void keep_to(CLI::App& app, const std::string& name, const std::string& action,
             }
             std::string verbs;
             for (const std::string& one : own) {
-                verbs += (verbs.empty() ? "" : ", ") + std::string{"lockstep "} + name + " " + one;
+                verbs.append(verbs.empty() ? "" : ", ").append("lockstep ").append(name);
+                verbs.append(" ").append(one);
             }
             throw CLI::ValidationError(option->get_name(), "is for " + verbs);
         }
