@@ -160,6 +160,23 @@ TEST_F(HangWatchTest, StepsOfTheGenerationBeforeDoNotCount) {
     EXPECT_TRUE(look(120));
 }
 
+// It was never noticed, so recovery from hangs ended with the first one.
+TEST_F(HangWatchTest, AHangAtTheStepAtWhichTheGenerationBeforeHungIsOne) {
+    report(0, 5);
+    report(1, 4);
+    watch_.reset();
+    EXPECT_FALSE(look(50));
+    report(0, 5);  // from the checkpoint of step 4
+    stepped_ = true;
+    EXPECT_FALSE(look(51));
+    EXPECT_FALSE(look(60));
+    const auto verdict = look(61);
+    ASSERT_TRUE(verdict);
+    EXPECT_FALSE(verdict->starting);
+    EXPECT_EQ(verdict->step, 5);
+    EXPECT_THAT(verdict->behind, ::testing::ElementsAre(1));
+}
+
 // The ranks of a small job had made all their steps before it was looked at for the first time.
 TEST_F(HangWatchTest, StepsMadeBeforeTheFirstLookCount) {
     stepped_ = true;
