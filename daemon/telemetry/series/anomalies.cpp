@@ -151,7 +151,7 @@ std::vector<Anomaly> AnomalyWatch::look(const JobSeries& job, const JobStats& st
     look_at_loss(job, stats, facts, found);
     look_at_grad_norm(stats, found);
     look_for_starvation(stats, facts.now, found);
-    look_for_silence(job, stats, facts, found);
+    look_for_silence(job, facts, found);
     return found;
 }
 
@@ -378,11 +378,13 @@ void AnomalyWatch::look_for_starvation(const JobStats& stats, double now, Found&
     }
 }
 
-void AnomalyWatch::look_for_silence(const JobSeries& job, const JobStats& stats, const Facts& facts,
-                                    Found& found) {
+void AnomalyWatch::look_for_silence(const JobSeries& job, const Facts& facts, Found& found) {
     std::vector<std::size_t> silent;
+    std::size_t others = 0;
     const NewestReports& newest = job.newest();
     for (std::size_t i = 0; i < job.present(); ++i) {
+        // One that has ended is newest's for a while more.
+        others += newest.reporting(i, facts.now) && !gone(facts, i) ? 1U : 0U;
         if (newest.ever(i) && !newest.reporting(i, facts.now) &&
             newest.last_received()[i] >= facts.since && !gone(facts, i) &&
             trains(job, job.rank(i))) {
@@ -393,7 +395,7 @@ void AnomalyWatch::look_for_silence(const JobSeries& job, const JobStats& stats,
         return std::find(silent.begin(), silent.end(), static_cast<std::size_t>(rank)) ==
                silent.end();
     });
-    if (silent.empty() || stats.ranks_reporting <= silent.size()) {
+    if (silent.empty() || others <= silent.size()) {
         return;  // all of them: a checkpoint, an evaluation, or a hang, which is another's to tell
     }
     std::size_t told = 0;
@@ -407,7 +409,7 @@ void AnomalyWatch::look_for_silence(const JobSeries& job, const JobStats& stats,
             found.push_back({AnomalyKind::rank_silent, static_cast<std::int32_t>(i),
                              job.rank(i).last_step(),
                              "no report for " + number(std::floor(age)) + " s, " +
-                                 std::to_string(stats.ranks_reporting) + " other ranks report"});
+                                 std::to_string(others) + " other ranks report"});
         }
     }
 }

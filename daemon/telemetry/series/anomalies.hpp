@@ -91,8 +91,7 @@ class AnomalyWatch {
     void look_at_grad_norm(const JobStats& stats, Found& found);
     void look_for_divergence(const JobStats& stats, double now, Found& found);
     void look_for_starvation(const JobStats& stats, double now, Found& found);
-    void look_for_silence(const JobSeries& job, const JobStats& stats, const Facts& facts,
-                          Found& found);
+    void look_for_silence(const JobSeries& job, const Facts& facts, Found& found);
 
     StragglerWatch stragglers_;
     std::optional<std::size_t> straggler_count_;

@@ -411,6 +411,18 @@ TEST(Anomalies, ARankThatHasEndedOrEvaluatesIsNotSilent) {
     EXPECT_THAT(run.found(), IsEmpty());
 }
 
+// "2 other ranks report", of two that had ended.
+TEST(Anomalies, ARankIsNotSilentBesideOthersThatHaveEnded) {
+    Training run{3};
+    run.to(300, [&](Losses& r, std::size_t rank, std::int64_t step) {
+        r.silent = step >= (rank == 0 ? 100 : 110);
+        if (step == 110) {
+            run.exited()[1] = run.exited()[2] = true;
+        }
+    });
+    EXPECT_THAT(run.found(), IsEmpty());
+}
+
 TEST(SpikeWatch, HasNoWordInItsWarmUpAndNoneForWhatIsNoNumber) {
     SpikeWatch watch;
     for (std::uint64_t i = 0; i < SpikeWatch::kWarmUp; ++i) {
