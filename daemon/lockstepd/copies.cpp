@@ -116,6 +116,17 @@ int restore(const DaemonSettings& settings) {
 
 }  // namespace
 
+std::string relative_to_nothing(const DaemonSettings& settings) {
+    std::error_code gone;
+    const fs::path here = fs::current_path(gone);
+    for (const std::string& path : {settings.data_dir, settings.runs_dir}) {
+        if (here.empty() && !path.empty() && path.front() != '/') {
+            return path;
+        }
+    }
+    return "";
+}
+
 fs::path data_directory_of(const DaemonSettings& settings) {
     return settings.data_dir.empty() ? default_data_directory()
                                      : fs::absolute(settings.data_dir).lexically_normal();

@@ -6,9 +6,13 @@
 #include "daemon/lockstepd/settings.hpp"
 
 #include <filesystem>
+#include <string>
 
 namespace lockstep {
 
+// The first path of the settings that is relative while the current directory has been removed; "":
+// there is none. Else std::filesystem::absolute() throws.
+std::string relative_to_nothing(const DaemonSettings& settings);
 std::filesystem::path data_directory_of(const DaemonSettings& settings);  // absolute
 std::filesystem::path runs_directory_of(const DaemonSettings& settings,
                                         const std::filesystem::path& data);  // absolute

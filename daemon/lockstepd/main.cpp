@@ -459,6 +459,12 @@ int main(int argc, char** argv) {
         std::cout << script;
         return script.empty() ? lockstep::kBadSettings : 0;
     }
+    if (const std::string path = lockstep::relative_to_nothing(settings); !path.empty()) {
+        std::cerr << "lockstepd: " << path
+                  << " is relative, and the directory that lockstepd was started in is not there "
+                     "any more\n";
+        return lockstep::kBadSettings;
+    }
     if (!settings.command.empty()) {
         return lockstep::run_command(settings);
     }

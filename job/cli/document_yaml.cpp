@@ -95,7 +95,9 @@ class YamlReader {
             case YAML::NodeType::Undefined:
                 break;
         }
-        return wants_text(pointer) ? Json("") : Json(nullptr);
+        // A variable that is given nothing is empty; a word of the command that is nothing is a
+        // mistake, as it is in JSON.
+        return wants_text(pointer) && !pointer.starts_with("/command/") ? Json("") : Json(nullptr);
     }
     std::optional<DocumentError> error_;
 

@@ -180,6 +180,11 @@ Status check_chdir(const Context& context, const Caller& caller,
 
 Result<Caller> caller_of(const RunOptions& options) {
     Caller caller = Caller::here();
+    if (caller.directory.empty() && !options.directory.starts_with('/')) {
+        return fail(Errc::invalid,
+                    "the directory that you are in is not there any more, so no rank can start in "
+                    "it: cd to another, or name one with --chdir /…");
+    }
     if (!options.directory.empty()) {
         const auto chosen = resolve_path(options.directory, caller, caller.directory);
         if (!chosen) {

@@ -70,7 +70,8 @@ Result<std::string> check_program(const RunOptions& options, const Caller& calle
     if (file && std::filesystem::is_regular_file(*file, ec)) {
         hint = name.ends_with(".py") ? "; it is a file here: lockstep run -- python3 " + name + " …"
                                      : "; it is a file here, though no program: chmod +x " + name +
-                                           " && lockstep run -- ./" + name;
+                                           " && lockstep run -- " +
+                                           (name.find('/') == std::string::npos ? "./" : "") + name;
     } else if (name == "python" && find_on_path("python3", caller)) {
         hint = "; there is python3";
     } else if (name.find(' ') != std::string::npos) {

@@ -180,6 +180,52 @@ class CommandLine(harness.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn(b"--nodelist a b: ", done.stderr)
 
+    def in_a_directory_that_is_gone(self, *command):
+        gone = self.root / "gone"
+        gone.mkdir()
+        return subprocess.run(["/bin/sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *map(str, command)], cwd=gone,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * harness.PATIENCE, check=False,
+                              env={**self.daemon.cli_environment(), "PWD": str(gone)})
+
+    def test_a_directory_that_is_gone_is_none_to_start_in(self):
+        # The job ran in its attempt's folder and did not find its script; lockstepd aborted.
+        done = self.in_a_directory_that_is_gone(BIN / "lockstep", "run", "--", "/bin/true")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(b"the directory that you are in is not there any more", done.stderr)
+        done = self.in_a_directory_that_is_gone(BIN / "lockstep", "run", "--chdir", self.root, "--wait", "--", "/bin/true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for options in (("--data-dir", "rel"), ("--data-dir", self.root / "other", "--runs-dir", "rel")):
+            with self.subTest(options):
+                done = self.in_a_directory_that_is_gone(BIN / "lockstepd", "--listen", "127.0.0.1:0", *options)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(b"rel is relative, and the directory", done.stderr)
+
+    def test_a_script_whose_interpreter_is_missing_says_so(self):
+        # "No such file or directory" of a file that is there.
+        for name, head, words in (("crlf", "#!/bin/sh\r\necho hi\r\n", "names /bin/sh, and ends in a carriage return"),
+                                  ("nowhere", "#! /no/such/interp -x\n", "names /no/such/interp, which is not there")):
+            with self.subTest(name):
+                script = self.root / name
+                script.write_bytes(head.encode())
+                script.chmod(0o755)
+                done = self.lockstep("run", "--wait", "--", script)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(words, done.stdout.decode() + done.stderr.decode())
+
+    def test_the_advice_for_a_script_that_is_no_program_can_be_followed(self):
+        (self.root / "noexec.sh").write_text("#!/bin/sh\n")
+        for name in ("noexec.sh", "./noexec.sh"):
+            done = self.lockstep("run", "--", name)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(b"lockstep run -- ./noexec.sh", done.stderr)
+
+    def test_a_word_of_the_command_that_is_nothing_is_refused_as_in_json(self):
+        spec = self.root / "null.yaml"
+        spec.write_text("name: x\nframework: command\ncommand: [echo, null]\nenvironment: {A: }\n")
+        done = self.lockstep("submit", spec)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(b"must be a string", done.stderr)
+
     def test_a_cause_is_explained(self):
         done = self.lockstep("explain", "rank_exit")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -36,8 +36,8 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* se
         moved_at_ = stepped ? std::optional{now} : std::nullopt;
         return std::nullopt;
     }
-    // Ranks that take up from a checkpoint and hang where the generation before did leave the sum as
-    // it was.
+    // Ranks that take up from a checkpoint and hang where the generation before did leave the sum
+    // as it was.
     if (sum != steps_ || (!moved_at_ && stepped)) {
         steps_ = sum;
         moved_at_ = now;

@@ -12,10 +12,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 namespace lockstep {
 namespace {
@@ -128,6 +133,30 @@ void restore_signals_of_glibc() {
     }
 }
 
+// What execve(2) says of a script, the file being there: that its interpreter is not.
+std::string interpreter_missing(const char* program) {
+    std::FILE* const file = std::fopen(program, "re");
+    if (file == nullptr) {
+        return "";
+    }
+    std::array<char, 256> head{};  // the kernel reads no more of it
+    const std::size_t size = std::fread(head.data(), 1, head.size(), file);
+    std::fclose(file);
+    std::string_view line{head.data(), size};
+    line = line.substr(0, line.find('\n'));
+    if (!line.starts_with("#!")) {
+        return "";
+    }
+    const bool windows = line.ends_with('\r');
+    line.remove_prefix(2);
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    line = line.substr(0, line.find_first_of(" \t\r"));
+    return ": its first line names " + printable(line) +
+           (windows ? ", and ends in a carriage return as on Windows: sed -i 's/\\r$//' makes it "
+                      "a script of Linux"
+                    : ", which is not there");
+}
+
 }  // namespace
 
 int run_exec_shim(int argc, char** argv) {
@@ -166,7 +195,9 @@ int run_exec_shim(int argc, char** argv) {
         shell.push_back(nullptr);
         ::execve("/bin/sh", shell.data(), environment.data());
     }
-    std::fprintf(stderr, "lockstep: cannot start %s: %s\n", program, std::strerror(number));
+    const std::string why = number == ENOENT ? interpreter_missing(program) : "";
+    std::fprintf(stderr, "lockstep: cannot start %s: %s%s\n", program, std::strerror(number),
+                 why.c_str());
     return kFailed;
 }
 
