@@ -157,9 +157,7 @@ def _wait_for_nodes(node: _Node, address: str, count: int) -> None:
             names = ", ".join(_name_of(rank) for rank in absent[:8]) + (" and others" if len(absent) > 8 else "")
             sys.exit(f"lockstep.ray: {len(absent)} of {count} nodes have not joined the head at {address} "
                      f"within {JOIN_SECONDS:.0f} s: {names}")
-    import ray
-
-    ray.init(address=address, log_to_driver=False, logging_level="warning")
+    ray = _connect(node, address, deadline)
     try:
         while sum(1 for one in ray.nodes() if one["Alive"]) < count:
             node.check(may_start_again=False)
@@ -169,6 +167,23 @@ def _wait_for_nodes(node: _Node, address: str, count: int) -> None:
             time.sleep(_LOOK_SECONDS)
     finally:
         ray.shutdown()
+
+
+def _connect(node: _Node, address: str, deadline: float) -> Any:
+    """The module ray, connected: the head's port is open before it takes a driver, on a busy machine longer than
+    ray.init() waits."""
+    import ray
+
+    while True:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="warning")
+            return ray
+        except ConnectionError:
+            node.check(may_start_again=False)
+            if time.monotonic() > deadline:
+                raise
+            ray.shutdown()
+            time.sleep(_LOOK_SECONDS)
 
 
 def _needs_the_port() -> None:
