@@ -208,7 +208,7 @@ open("own." + os.environ["LOCKSTEP_RANK"], "w").write(str(len(own.events())))
         done = self.profile(job, "--ranks", "0", "--seconds", "1", code=3)
         self.assertIn("rank 0 on ", done.stderr)
         self.assertIn("no profile: it runs neither Python nor lockstep-train", done.stderr)
-        for words, code, why in ((("--ranks", "5"), 2, "the job has 0-1"), (("--ranks", "x"), 2, "/ranks"),
+        for words, code, why in ((("--ranks", "5"), 2, "the job has 0-1"), (("--ranks", "x"), 2, "--ranks x"),
                                  (("--seconds", "0"), 2, "--seconds"), (("--seconds", "61"), 2, "--seconds")):
             self.assertIn(why, self.profile(job, *words, code=code).stderr)
         answer = self.daemon.api("POST", f"/v1/jobs/{job}/profiles", {"rank": "0"})
