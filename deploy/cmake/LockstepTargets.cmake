@@ -30,6 +30,14 @@ if(LOCKSTEP_SANITIZE)
                          -fno-omit-frame-pointer)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
+if(LOCKSTEP_TESTS)
+  # A hundred programs, of which GNU ld takes five seconds for each of the large ones. Not what nvcc links.
+  find_program(LOCKSTEP_MOLD mold)
+  mark_as_advanced(LOCKSTEP_MOLD)
+  if(LOCKSTEP_MOLD)
+    target_link_options(lockstep_flags INTERFACE $<$<LINK_LANGUAGE:CXX>:-fuse-ld=mold>)
+  endif()
+endif()
 
 # Compiles the sources of a target in batches: most of a file's time goes into the headers that all share.
 # A batch is small enough that two cores share a library, and that a change to one file costs seconds.
