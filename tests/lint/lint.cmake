@@ -3,7 +3,7 @@
 function(lockstep_lint name script)
   add_test(NAME lint.${name} COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tests/lint/${script}
            ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(lint.${name} PROPERTIES LABELS lint TIMEOUT 300 PROCESSORS 2 SKIP_RETURN_CODE 77)
+  set_tests_properties(lint.${name} PROPERTIES LABELS lint TIMEOUT 300 PROCESSORS 3 SKIP_RETURN_CODE 77)
 endfunction()
 
 foreach(lint layers machine caps batches co_await sizes words format shell documents)
