@@ -77,13 +77,6 @@ std::optional<event::FaultSeen> passed_deadline(const Job& job, const Waited& wa
     return std::nullopt;
 }
 
-// Only echoes were heard so far: who is to blame may still be on its way out.
-bool culprit_is_awaited(const Job& job, const Waited& waited) {
-    const Generation* live = job.live_generation();
-    return live != nullptr && live->first_failure && live->first_failure_kind != FailureKind::own &&
-           !all_ranks_ended(job) && waited.failed < limits::kCulpritPatience;
-}
-
 }  // namespace
 
 Cause cause_of(const event::RankExited& exit) {
@@ -218,19 +211,8 @@ Action due(const Job& job, const Waited& waited) {
                                    : "the ranks that end the job have ended";
         return action;
     }
-    if (auto reason = reason_to_stop(job)) {
-        if (culprit_is_awaited(job, waited)) {
-            action.kind = ActionKind::watch;
-            return action;
-        }
-        const RecoveryPlan plan = plan_recovery(job, *reason);
-        const bool over = job.live_generation() != nullptr && all_ranks_ended(job);
-        action.kind = plan.kind == Recovery::generation ? ActionKind::restart
-                      : plan.kind == Recovery::attempt  ? ActionKind::next_attempt
-                      : over                            ? ActionKind::conclude
-                                                        : ActionKind::stop;
-        action.cause = std::move(*reason);
-        return action;
+    if (auto answer = answer_to_failure(job, waited)) {
+        return std::move(*answer);
     }
     if (job.live_generation() != nullptr && all_ranks_ended(job)) {
         action.kind = ActionKind::conclude;

@@ -1,6 +1,9 @@
 #include "job/model/recovery.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -206,6 +209,13 @@ bool taken_away(const Job& job, CauseClass cause) {
             cause == CauseClass::preempted);
 }
 
+// Only echoes were heard so far: who is to blame may still be on its way out.
+bool culprit_is_awaited(const Job& job, const Waited& waited) {
+    const Generation* live = job.live_generation();
+    return live != nullptr && live->first_failure && live->first_failure_kind != FailureKind::own &&
+           !all_ranks_ended(job) && waited.failed < limits::kCulpritPatience;
+}
+
 }  // namespace
 
 RecoveryPlan plan_recovery(const Job& job, const Cause& reason) {
@@ -224,6 +234,26 @@ RecoveryPlan plan_recovery(const Job& job, const Cause& reason) {
                 : none("the " + std::to_string(before + 1) + "th time before a rank was started");
     }
     return plan;
+}
+
+std::optional<Action> answer_to_failure(const Job& job, const Waited& waited) {
+    std::optional<Cause> reason = reason_to_stop(job);
+    if (!reason) {
+        return std::nullopt;
+    }
+    Action action;
+    if (culprit_is_awaited(job, waited)) {
+        action.kind = ActionKind::watch;
+        return action;
+    }
+    const RecoveryPlan plan = plan_recovery(job, *reason);
+    const bool over = job.live_generation() != nullptr && all_ranks_ended(job);
+    action.kind = plan.kind == Recovery::generation ? ActionKind::restart
+                  : plan.kind == Recovery::attempt  ? ActionKind::next_attempt
+                  : over                            ? ActionKind::conclude
+                                                    : ActionKind::stop;
+    action.cause = std::move(*reason);
+    return action;
 }
 
 std::vector<std::string> nodes_to_exclude(const Job& job) {

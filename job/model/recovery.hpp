@@ -55,6 +55,11 @@ std::optional<Cause> reason_to_stop(const Job& job);
 // What follows from it. `reason`: of reason_to_stop().
 RecoveryPlan plan_recovery(const Job& job, const Cause& reason);
 
+// What is due for it, of an attempt that has not ended: the ranks are started again, another
+// attempt follows, or the job ends; for a moment nothing, while only echoes of a failure were
+// heard. Nothing: nothing must stop.
+std::optional<Action> answer_to_failure(const Job& job, const Waited& waited);
+
 // No rank of the attempt can have run, however its nodes ended.
 bool unstarted(const Attempt& attempt);
 // Generations that ended by a failure and were followed by another, over all attempts.
