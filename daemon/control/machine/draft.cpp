@@ -64,17 +64,6 @@ void Draft::warn(const std::string& message, const std::string& node) {
     }
 }
 
-void Draft::lose(std::int32_t slot, event::FaultSeen fault) {
-    fault.attempt = job().attempt()->number;
-    fault.generation = job().live_generation() != nullptr ? job().live_generation()->number : 0;
-    fault.slot = slot;
-    fault.at = at.wall;
-    const bool may_return = fault.may_return;
-    if (add(std::move(fault))) {
-        give_up(slot, may_return);
-    }
-}
-
 void Draft::give_up(std::int32_t slot, bool may_return) {
     after.emplace_back(after::GiveUp{slot, may_return});
 }

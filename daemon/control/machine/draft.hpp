@@ -102,8 +102,7 @@ class Draft {
     bool add(EventData data);
     // Said once, however often it comes up.
     void warn(const std::string& message, const std::string& node = "");
-    // Completes and adds the fault of a node that is not to be used any more.
-    void lose(std::int32_t slot, event::FaultSeen fault);
+    // Of a node whose loss was added (loss_watch.hpp).
     void give_up(std::int32_t slot, bool may_return = false);
     // The events from there on are found only once, where they come from: if the append fails they
     // are kept for the next draft (JobMachine::not_stored()).

@@ -213,15 +213,7 @@ void JobMachine::become(const after::Keys& one, Effects& out, const Surroundings
 }
 
 void JobMachine::become(const after::GiveUp& one, Effects& out, const Surroundings&) {
-    run_.rendezvous.lost(one.slot);
-    run_.preflight.lost(one.slot);
-    if (const auto found = run_.links.find(one.slot); found != run_.links.end()) {
-        if (one.may_return) {
-            out.add(effect::Close{found->second, "this node was given up; it may come back"});
-        } else {
-            fence(out, job_, found->second, "this node was given up");
-        }
-    }
+    let_go(out, job_, run_, one);
 }
 
 void JobMachine::become(const after::Form& one, Effects& out, const Surroundings& at) {

@@ -47,10 +47,8 @@ std::string JobMachine::unwelcome(const Draft& draft, const Agent& link, const w
         hello.allocation.size() > limits::kTextBytes) {
         return "not a node of the current attempt";
     }
-    if (const auto lost = attempt->lost.find(hello.node_rank);
-        lost != attempt->lost.end() && !attempt->may_return(hello.node_rank)) {
-        // Another node may have its ranks by now: what it still does must not count.
-        return "this node was given up: " + lost->second.message;
+    if (std::string why = why_given_up(*attempt, hello.node_rank); !why.empty()) {
+        return why;
     }
     // Ranks that train already are not stopped for it.
     const UnixMillis now = draft.at.wall;
@@ -161,7 +159,7 @@ bool JobMachine::welcome_back(Draft& draft, const AgentPtr& link, const wire::He
         ended.cause_class = CauseClass::node_lost;
         ended.message = "the agent of " + ended.node + " ended and was started again";
         ended.may_return = true;
-        draft.lose(slot, std::move(ended));
+        lose_node(draft, slot, std::move(ended));
         if (!draft.job().attempt()->may_return(slot)) {
             refuse(draft, link, hello, "this node was lost for the second time");
             return true;

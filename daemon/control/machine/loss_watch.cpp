@@ -37,6 +37,41 @@ bool was_stopped(const Job& job, std::int32_t node_rank) {
 
 }  // namespace
 
+void lose_node(Draft& draft, std::int32_t slot, event::FaultSeen fault) {
+    const Generation* live = draft.job().live_generation();
+    fault.attempt = draft.job().attempt()->number;
+    fault.generation = live != nullptr ? live->number : 0;
+    fault.slot = slot;
+    fault.at = draft.at.wall;
+    const bool may_return = fault.may_return;
+    if (draft.add(std::move(fault))) {
+        draft.give_up(slot, may_return);
+    }
+}
+
+// Another node may have its ranks by now: what it still does must not count.
+std::string why_given_up(const Attempt& attempt, std::int32_t slot) {
+    const auto lost = attempt.lost.find(slot);
+    if (lost == attempt.lost.end() || attempt.may_return(slot)) {
+        return "";
+    }
+    return "this node was given up: " + lost->second.message;
+}
+
+void let_go(Effects& out, const Job& job, AttemptRun& run, const after::GiveUp& lost) {
+    run.rendezvous.lost(lost.slot);
+    run.preflight.lost(lost.slot);
+    const auto found = run.links.find(lost.slot);
+    if (found == run.links.end()) {
+        return;
+    }
+    if (lost.may_return) {
+        out.add(effect::Close{found->second, "this node was given up; it may come back"});
+    } else {
+        fence(out, job, found->second, "this node was given up");
+    }
+}
+
 // A node whose agent has been silent for too long is lost, whatever the scheduler says. Soon, if
 // another one waits to take its place; else its connection may well come back.
 void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
@@ -97,7 +132,7 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
             gone.node = draft.job().attempt()->claims.at(slot).node;
             gone.cause_class = CauseClass::node_lost;
             gone.message = "the agent of " + gone.node + " left: " + left->second.reason;
-            draft.lose(slot, std::move(gone));
+            lose_node(draft, slot, std::move(gone));
             continue;
         }
         const auto silence =
@@ -108,7 +143,7 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
         lost.message = "the agent of " + lost.node + " has not been heard for " +
                        std::to_string(silence) + " s";
         lost.may_return = resources.is_elastic();
-        draft.lose(slot, std::move(lost));
+        lose_node(draft, slot, std::move(lost));
     }
 }
 
@@ -148,7 +183,7 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
                                       : lost && seen.lost_nodes.size() < nodes;
         if (alone || !over) {
             fault.may_return = !over && draft.before().spec.resources.is_elastic();
-            draft.lose(slot, std::move(fault));
+            lose_node(draft, slot, std::move(fault));
             continue;
         }
         fault.attempt = draft.job().attempt()->number;
@@ -248,7 +283,7 @@ void LossWatch::lose_stuck(Draft& draft, const AttemptRun& run) {
         stuck.node = claim == draft.before().attempt()->claims.end() ? "" : claim->second.node;
         stuck.cause_class = CauseClass::node_lost;
         stuck.message = "the ranks of " + stuck.node + " did not end in time";
-        draft.lose(slot, std::move(stuck));
+        lose_node(draft, slot, std::move(stuck));
     }
 }
 

@@ -1,5 +1,6 @@
-// Which nodes of a job are lost, and what those that cannot be asked any more have left behind. The
-// faults are added to a draft, with what is to become of their agents. Control thread only.
+// Which nodes of a job are lost, what those that cannot be asked any more have left behind, and
+// what becomes of their agents: the fault is added to a draft; once that is durable the agent is
+// let go, and its HELLO is refused from then on. Control thread only.
 #pragma once
 
 #include "daemon/control/machine/attempt_run.hpp"
@@ -12,8 +13,16 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace lockstep {
+
+// Completes and adds the fault of a node that is not to be used any more.
+void lose_node(Draft& draft, std::int32_t slot, event::FaultSeen fault);
+// Why its agent is not taken any more; "" if it is not lost, or may come back.
+std::string why_given_up(const Attempt& attempt, std::int32_t slot);
+// The loss is durable: the node does not count, and its agent is fenced, or may call in again.
+void let_go(Effects& out, const Job& job, AttemptRun& run, const after::GiveUp& lost);
 
 class LossWatch {
   public:

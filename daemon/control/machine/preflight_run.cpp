@@ -1,5 +1,6 @@
 #include "daemon/control/machine/preflight_run.hpp"
 
+#include "daemon/control/machine/loss_watch.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -87,7 +88,7 @@ void take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
             draft.add(std::move(fault));
             return;
         }
-        draft.lose(slot, std::move(fault));
+        lose_node(draft, slot, std::move(fault));
     }
 }
 

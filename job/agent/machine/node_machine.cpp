@@ -279,6 +279,29 @@ void NodeMachine::hear(const wire::Stop& stop) {
     shut_down(grace_of(stop.grace_ms));
 }
 
+void NodeMachine::hear(const wire::Fenced& fenced) {
+    fence(fenced.message);
+}
+
+void NodeMachine::fence(const std::string& why) {
+    if (settling_ && !fenced_) {
+        // The attempt is over for the daemon too: it takes nothing any more.
+        finish(kAgentDone);
+        return;
+    }
+    if (finished_ || std::exchange(fenced_, true)) {
+        return;
+    }
+    stopping_ = true;
+    settling_ = true;
+    leave_until_ = now_.steady + timing_.settle;
+    want(node_effect::LeaveLastWords{why});
+    next_world_.reset();
+    want(node_effect::EndStandbys{});
+    want(node_effect::StopRanks{std::chrono::milliseconds{0}});
+    want(node_effect::Leave{false});
+}
+
 void NodeMachine::hear(const wire::Examine& examine) {
     if (!is_current(examine.generation)) {
         return;

@@ -91,7 +91,7 @@ TEST_F(JobMachineTest, WhatIsFoundOnceBeginsTheNextDraftUntilItIsStored) {
         Draft draft = machine_->draft(at_);
         event::FaultSeen fault;
         fault.cause_class = CauseClass::node_lost;
-        draft.lose(1, fault);
+        lose_node(draft, 1, fault);
         draft.warn("slow");
         draft.found_once(0);
         draft.warn("found anew with every draft");
@@ -114,7 +114,7 @@ TEST_F(JobMachineTest, WhatWaitsForRoomKeepsNobodyWaitingWhoNeedsNone) {
     start();
     {
         Draft draft = machine_->draft(at_);
-        draft.lose(1, event::FaultSeen{});
+        lose_node(draft, 1, event::FaultSeen{});
         draft.found_once(0);
         machine_->not_stored(draft);
     }
