@@ -29,6 +29,8 @@ FOREIGN = {"relabel_config", "rl_enable", "disable_token_creation", "map_array"}
 WRITTEN = {"", ".c", ".cmake", ".cu", ".h", ".html", ".md", ".mjs", ".py", ".sh", ".toml", ".ts", ".tsx", ".txt", ".yml"}
 FENCE = re.compile(r"^\s*```(\w*)")
 README_LINES = 200
+# A section whose table follows one thing through the sources, and how many files that may take.
+WALK, WALK_FILES = ("daemon/README.md", "## One lost node"), 6
 HEADING = re.compile(r"^#+ +(.*)")
 # Not of another program's words, not in another folder: `sudo deploy/install-deps --bench`.
 SCRIPT = re.compile(r"(?<![\w/.<>$}~-])(?:lockstep/)?((?:deploy|tests)/[\w/.-]+)((?: +[^\s;&|#)`]+)*)")
@@ -72,6 +74,13 @@ def programs(root, names):
 def anchors(text):
     return {anchor(match.group(1)) for _, line, kind in lines_of(text)
             if kind is None and (match := HEADING.match(line))}
+
+
+def walked(text, heading):
+    """The sources that the table of a section names."""
+    lines = text.partition(f"{heading}\n")[2].partition("\n## ")[0].split("\n")
+    return {pathlib.PurePath(piece).name for line in lines if line.startswith("|") for piece in CODE.findall(line)
+            if SOURCE.fullmatch(pathlib.PurePath(piece).name)}
 
 
 class Words:
@@ -180,7 +189,10 @@ def main():
     words = None if options.links_only else Words(root, names)
     for name in checked:
         problems += Document(root, name, names, options.links_only, words).problems(known)
-        lines = (root / name).read_text(encoding="utf-8").count("\n")
+        text = (root / name).read_text(encoding="utf-8")
+        if name.as_posix() == WALK[0] and len(files := walked(text, WALK[1])) > WALK_FILES:
+            problems.append(f"{name}:1: {WALK[1]}: a reader needs {len(files)} files for it, more than {WALK_FILES}")
+        lines = text.count("\n")
         if name.as_posix() == "README.md" and lines > README_LINES:
             problems.append(f"{name}:{lines}: over {README_LINES} lines: what not everybody needs belongs into a page that it links")
     if not options.links_only:

@@ -241,6 +241,12 @@ class Lints(unittest.TestCase):
             "job/base/text.hpp": "class Text { int split, text_of, kMost; };\n"})
         self.assertEqual(code, 0, out)
         self.refused("documents", "README.md", "One.\n" * 201, "over 200 lines")
+        walk = "## One lost node\n\nby `h.cpp`\n\n" + "".join(f"| lost | `{one}.cpp` (`{one}`), `a.cpp` |\n" for one in "abcdef")
+        sources = {f"job/base/{one}.cpp": f"int {one};\n" for one in "abcdefgh"}
+        for text, right in ((walk + "\n## On\n| `g.cpp` |\n", True), (walk + "| ends | `g.cpp` |\n", False)):
+            code, out = self.run_lint("documents", {"daemon/README.md": text, **sources})
+            self.assertEqual(code, 0 if right else 1, out)
+            self.assertEqual("a reader needs 7 files for it, more than 6" in out, not right, out)
         self.passed("documents", "README.md", "# A flat_text of _it_\n[up](#a-flat_text-of-it)\n")
         self.passed("documents", "README.md", "# On it\n[on](#on-it) [text](job/base/text.hpp) `job/base/text.hpp`, "
                     "`text.cpp`\n```sh\ndeploy/run; ls <data-dir>/tls deploy\n```\n")

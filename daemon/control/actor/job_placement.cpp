@@ -262,17 +262,12 @@ Task<void> JobPlacement::restart_ranks(Cause cause) {
     }
     const Observation seen = co_await allocation();
     Draft next = draft();
-    machine_.look_while_aborting(next, seen, nodes_too);
+    const auto after = machine_.look_while_aborting(next, seen, nodes_too);
     steps_.prepare(next);
     if (!next.events.empty()) {
         co_await steps_.commit_and_look(std::move(next));
-        co_return;
-    }
-    const bool over = allocation_ended(seen);
-    if (over || !machine_.ranks_are_left()) {
-        using AfterEnd = JobMachine::AfterEnd;
-        const AfterEnd after = over ? AfterEnd::look : AfterEnd::next_generation;
-        co_await end_generation(std::move(cause), after);
+    } else if (after) {
+        co_await end_generation(std::move(cause), *after);
     }
 }
 

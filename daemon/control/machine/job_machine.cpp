@@ -5,7 +5,6 @@
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace lockstep {
@@ -216,56 +215,6 @@ void JobMachine::become(const after::GiveUp& one, Effects& out, const Surroundin
     let_go(out, job_, run_, one);
 }
 
-void JobMachine::become(const after::Form& one, Effects& out, const Surroundings& at) {
-    begin_generation(at);
-    wire::World told = world();
-    for (std::size_t node = 0; node < one.slots.size(); ++node) {
-        if (const auto link = run_.links.find(one.slots[node]); link != run_.links.end()) {
-            told.node_rank = static_cast<std::int32_t>(node);
-            told.first_rank = told.node_rank * told.local_ranks;
-            told.address = own_address(*link->second, told.node_rank);
-            told.admitted = node == 0 ? admitted() : std::vector<std::string>{};
-            out.send(link->second, told);
-        }
-    }
-}
-
-void JobMachine::become(const after::SendWorld& one, Effects& out, const Surroundings&) {
-    const Generation* generation = job_.live_generation();
-    const std::int32_t node_rank =
-        generation == nullptr ? -1 : generation->node_rank_of(one.link->node_rank);
-    if (node_rank < 0 || run_.stopping || run_.generation.abort_sent) {
-        return;
-    }
-    wire::World told = world();
-    told.node_rank = node_rank;
-    told.first_rank = node_rank * told.local_ranks;
-    told.address = own_address(*one.link, node_rank);
-    if (node_rank == 0) {
-        told.admitted = admitted();
-    }
-    out.send(one.link, told);
-}
-
-void JobMachine::become(const after::Release& one, Effects& out, const Surroundings&) {
-    if (std::exchange(run_.generation.released, true)) {
-        return;
-    }
-    const auto start = std::make_shared<const std::string>(
-        wire::encode(wire::DaemonMessage{wire::Start{one.generation}}));
-    for (const auto& [slot, link] : run_.links) {
-        if (run_.may_start(slot)) {
-            out.add(effect::SendShared{link, start});
-        }
-    }
-}
-
-void JobMachine::become(const after::StartAgain& one, Effects& out, const Surroundings&) {
-    if (run_.may_start(one.link->node_rank)) {
-        out.send(one.link, wire::Start{run_.rendezvous.live()});
-    }
-}
-
 void JobMachine::become(const after::EvidenceUsed& one, Effects&, const Surroundings&) {
     std::optional<EvidenceRun>& evidence = run_.generation.evidence;
     if (one.acted_on && evidence) {
@@ -288,11 +237,6 @@ void JobMachine::become(const after::OrderSave& one, Effects& out, const Surroun
     for (const auto& [slot, link] : run_.links) {
         out.send(link, wire::Save{one.generation});
     }
-}
-
-void JobMachine::become(const after::GenerationOver&, Effects&, const Surroundings&) {
-    run_.rendezvous.over();
-    run_.generation = GenerationRun{};
 }
 
 void JobMachine::become(const after::AttemptEnded& one, Effects& out, const Surroundings&) {

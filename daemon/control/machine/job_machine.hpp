@@ -100,8 +100,14 @@ class JobMachine {
     // The same while the ranks of a generation are being stopped; first ABORT to whoever has not
     // been sent it.
     Effects abort(const Cause& cause, const Surroundings& at);
-    void look_while_aborting(Draft& draft, const Observation& seen, bool nodes_too);
-    bool ranks_are_left() const { return run_.ranks_are_left(job_); }
+    // What may follow its end in the same append; `look`: nothing, the allocation is over.
+    enum class AfterEnd : std::uint8_t { look, next_generation };
+    // For end_generation(), once all telemetry is in; nothing: a rank of it may live, or there is
+    // something to store first.
+    std::optional<AfterEnd> look_while_aborting(Draft& draft, const Observation& seen,
+                                                bool nodes_too);
+    // False: no generation lives.
+    bool end_generation(Draft& draft, const Cause& cause, AfterEnd after);
     // The attempt is being stopped: STOP as below.
     Effects stop(const Cause& cause, const Surroundings& at);
     // STOP, with its grace for ranks, to whoever has not been sent it over this connection.
@@ -109,11 +115,6 @@ class JobMachine {
     // What `seen` says once the allocation is over.
     void read_end(Draft& draft, const Observation& seen);
 
-    // What may follow a generation's end in the same append; `look`: nothing, the allocation is
-    // over.
-    enum class AfterEnd : std::uint8_t { look, next_generation };
-    // False: no generation lives.
-    bool end_generation(Draft& draft, const Cause& cause, AfterEnd after);
     // With the generation that lives, if one does.
     void end_attempt(Draft& draft, const Cause& cause);
     // The same, and another one follows: what was known of it is forgotten.
@@ -127,15 +128,10 @@ class JobMachine {
     void become(const after::Done& one, Effects& out, const Surroundings& at);
     void become(const after::Keys& one, Effects& out, const Surroundings& at);
     void become(const after::GiveUp& one, Effects& out, const Surroundings& at);
-    void become(const after::Form& one, Effects& out, const Surroundings& at);
-    void become(const after::SendWorld& one, Effects& out, const Surroundings& at);
-    void become(const after::Release& one, Effects& out, const Surroundings& at);
-    void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
     void become(const after::EvidenceUsed& one, Effects& out, const Surroundings& at);
     void become(const after::ProfileTold& one, Effects& out, const Surroundings& at);
     void become(const after::TimeLimitTold& one, Effects& out, const Surroundings& at);
     void become(const after::OrderSave& one, Effects& out, const Surroundings& at);
-    void become(const after::GenerationOver& one, Effects& out, const Surroundings& at);
     void become(const after::AttemptEnded& one, Effects& out, const Surroundings& at);
 
     // job_machine_agents.cpp: what agents say
@@ -167,18 +163,27 @@ class JobMachine {
     void hear_lost(Draft& draft, const AgentPtr& link, const wire::AgentMessage& message);
     void come_back(Draft& draft, const AgentPtr& link, const wire::Join& join);
 
-    // job_machine_rendezvous.cpp
+    // job_machine_rendezvous.cpp: from one generation to the next
+    // That the live generation has ended. False: none lives.
+    bool add_generation_end(Draft& draft, const Cause& cause);
+    void become(const after::GenerationOver& one, Effects& out, const Surroundings& at);
     void join(Draft& draft, const AgentPtr& link, const wire::Join& join);
     void ready(Draft& draft, const AgentPtr& link, const wire::Ready& ready);
     void node_started(Draft& draft, const AgentPtr& link, const wire::Started& started);
     void form_generation(Draft& draft);
+    void become(const after::Form& one, Effects& out, const Surroundings& at);
     void begin_generation(const Surroundings& at);
+    bool abort_if_over(Draft& draft, const AgentPtr& link, std::int32_t generation);
+    void release_if_ready(Draft& draft, const AgentPtr& link);
+    void become(const after::Release& one, Effects& out, const Surroundings& at);
+    void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
+
+    // job_machine_world.cpp: what agents are told of a generation
+    void become(const after::SendWorld& one, Effects& out, const Surroundings& at);
     wire::World world() const;
     std::vector<std::string> admitted() const;
     void send_table(Draft& draft, const AgentPtr& link, const wire::TableRequest& request);
     std::string own_address(const Agent& link, std::int32_t node_rank) const;
-    bool abort_if_over(Draft& draft, const AgentPtr& link, std::int32_t generation);
-    void release_if_ready(Draft& draft, const AgentPtr& link);
 
     // job_machine_elastic.cpp: generations of fewer nodes, and when they grow
     bool waits_for_more(const Draft& draft, const std::vector<std::int32_t>& members) const;
@@ -193,8 +198,6 @@ class JobMachine {
 
     // job_machine_phases.cpp
     void tell_missing(const Surroundings& at);
-    // That the live generation has ended. False: none lives.
-    bool add_generation_end(Draft& draft, const Cause& cause);
 
     MayClaim may_claim_;
     Job job_;

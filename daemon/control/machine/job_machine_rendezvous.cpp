@@ -1,15 +1,165 @@
-// How the agents of a job meet: JOIN, WORLD, READY, START, STARTED, and ABORT to whoever is late.
-// The rules are rendezvous.hpp's; here they get their messages and their events.
+// From one generation to the next: ABORT, the end of the ranks, JOIN, who takes which place, WORLD,
+// READY, START, STARTED, and ABORT to whoever is late. Who is where is in rendezvous.hpp, what the
+// agents are told of a generation in job_machine_world.cpp.
 #include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/profile_run.hpp"
 #include "daemon/control/machine/size_words.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
-#include <set>
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
+namespace {
+
+// Steps are the ranks' own word; differences of them must not overflow.
+constexpr std::int64_t kStepMost = std::int64_t{1} << 53U;
+
+// The highest step that a rank has reported in the live generation; -1 = none.
+std::int64_t last_step(const Draft& draft) {
+    const Job& job = draft.before();
+    if (draft.at.series == nullptr) {
+        return -1;
+    }
+    // By its number: when something came says nothing, one generation may begin in the very
+    // millisecond in which the last batch of the one before was taken.
+    const auto* report =
+        draft.at.series->report_of(job.attempt()->number, job.live_generation()->number);
+    return report == nullptr ? -1 : std::min(report->last_step, kStepMost);
+}
+
+// Who is where in the generation after `before`, slots by node rank (the slots of the one before;
+// empty if there was none): everyone keeps its place as long as its node does, and a node that
+// joined as a spare takes that of a lost one; whoever is new or back takes one that is free, or
+// comes behind; only where places stay empty do those behind move up. `fit`: which nodes that were
+// not in `before` may be taken. Nothing: not all that are needed have joined. Fewer than are
+// wanted: nobody else can be had now, which is for the caller to wait for or not.
+template <class Fit>
+std::optional<std::vector<std::int32_t>> take_places(const Rendezvous& nodes,
+                                                     const std::vector<std::int32_t>& before,
+                                                     const Fit& fit) {
+    std::vector<bool> placed(static_cast<std::size_t>(nodes.slots()), false);
+    for (const std::int32_t slot : before) {
+        placed[static_cast<std::size_t>(slot)] = true;
+    }
+    std::vector<std::int32_t> free;  // may take a place, the lowest first
+    for (std::int32_t slot = 0; slot < nodes.slots(); ++slot) {
+        // One that has a place already takes no other, though it was lost and has returned.
+        if (!placed[static_cast<std::size_t>(slot)] && nodes.has_joined(slot) && fit(slot)) {
+            free.push_back(slot);
+        }
+    }
+    auto spare = free.begin();
+    std::vector<std::int32_t> out;
+    for (std::int32_t rank = 0; rank < nodes.wanted(); ++rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        const std::int32_t old = index < before.size() ? before[index] : -1;
+        if (old >= 0 && !nodes.is_lost(old)) {
+            if (!nodes.has_joined(old)) {
+                return std::nullopt;  // it is on its way
+            }
+            out.push_back(old);
+        } else if (spare != free.end()) {
+            out.push_back(*spare++);
+        }
+    }
+    if (static_cast<std::int32_t>(out.size()) < nodes.least()) {
+        return std::nullopt;
+    }
+    return out;
+}
+
+}  // namespace
+
+// The generation has ended once none of its ranks lives, or their node is lost. No rank of the next
+// one starts before: two generations never write at a time.
+Effects JobMachine::abort(const Cause& cause, const Surroundings& at) {
+    GenerationRun& run = run_.generation;
+    if (!run.abort_sent) {
+        run.abort_sent = at.steady;
+        run.abort_due = true;
+        log::info("generation is over, its ranks are being stopped",
+                  {{"job", job_.id.value},
+                   {"generation", job_.live_generation()->number},
+                   {"class", to_string(cause.kind)},
+                   {"why", cause.message}});
+    }
+    Effects out;
+    if (!std::exchange(run.abort_due, false)) {
+        return out;
+    }
+    wire::Abort abort;
+    abort.generation = job_.live_generation()->number;
+    abort.reason = cause.message;
+    abort.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
+    std::shared_ptr<const std::string> encoded;
+    for (const auto& [slot, link] : run_.links) {
+        if (!link->abort_sent && run_.rendezvous.is_member(slot)) {
+            if (encoded == nullptr) {
+                encoded =
+                    std::make_shared<const std::string>(wire::encode(wire::DaemonMessage{abort}));
+            }
+            link->abort_sent = at.steady;
+            out.add(effect::SendShared{link, encoded});
+        }
+    }
+    return out;
+}
+
+std::optional<JobMachine::AfterEnd> JobMachine::look_while_aborting(Draft& draft,
+                                                                    const Observation& seen,
+                                                                    bool nodes_too) {
+    const bool over = allocation_ended(seen);
+    if (nodes_too || over) {
+        if (seen.kind != Observation::Kind::unreachable) {
+            loss_.read_results(draft, run_, seen);
+        }
+        loss_.note_silent(draft, run_);
+        LossWatch::lose_stuck(draft, run_);
+    }
+    if (!draft.events.empty() || (!over && run_.ranks_are_left(job_))) {
+        return std::nullopt;
+    }
+    return over ? AfterEnd::look : AfterEnd::next_generation;
+}
+
+bool JobMachine::add_generation_end(Draft& draft, const Cause& cause) {
+    const Generation* live = job_.live_generation();
+    if (live == nullptr) {
+        return false;
+    }
+    anomalies_.look(draft, run_.generation, true);
+    look_at_profile(draft, run_, true);
+    tell_checkpoint(draft, true);
+    event::GenerationEnded ended;
+    ended.attempt = job_.attempt()->number;
+    ended.generation = live->number;
+    ended.cause = with_others(job_, cause);
+    ended.step = last_step(draft);
+    return draft.add(std::move(ended));
+}
+
+// The next one is fixed in the same append if all nodes that it needs have joined, as most have by
+// then: the ranks wait for one write to the disk less.
+bool JobMachine::end_generation(Draft& draft, const Cause& cause, AfterEnd after) {
+    if (!add_generation_end(draft, cause)) {
+        return false;
+    }
+    draft.after.emplace_back(after::GenerationOver{});
+    if (after == AfterEnd::next_generation) {
+        form_generation(draft);
+    }
+    return true;
+}
+
+void JobMachine::become(const after::GenerationOver&, Effects&, const Surroundings&) {
+    run_.rendezvous.over();
+    run_.generation = GenerationRun{};
+}
 
 void JobMachine::join(Draft& draft, const AgentPtr& link, const wire::Join& join) {
     const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.ranks_per_node() : 0;
@@ -52,10 +202,13 @@ void JobMachine::form_generation(Draft& draft) {
             before.push_back(last->slot_of(node));
         }
     }
+    if (run_.rendezvous.live() != 0 && run_.rendezvous.live() != over) {
+        return;  // it is not the one whose end may be in this very draft
+    }
     // Of an elastic job nobody waits for a newcomer that is still being looked at.
     const bool elastic = job_.spec.resources.is_elastic();
-    auto members = run_.rendezvous.next(
-        before, over, [&](std::int32_t slot) { return !elastic || run_.preflight.passed(slot); });
+    const auto fit = [&](std::int32_t slot) { return !elastic || run_.preflight.passed(slot); };
+    auto members = take_places(run_.rendezvous, before, fit);
     const bool passed = members && draft.job().spec.preflight.mode != PreflightMode::only &&
                         std::all_of(members->begin(), members->end(), [this](std::int32_t slot) {
                             return run_.preflight.passed(slot);
@@ -89,6 +242,20 @@ void JobMachine::form_generation(Draft& draft) {
     draft.after.emplace_back(after::Form{std::move(*members)});
 }
 
+void JobMachine::become(const after::Form& one, Effects& out, const Surroundings& at) {
+    begin_generation(at);
+    wire::World told = world();
+    for (std::size_t node = 0; node < one.slots.size(); ++node) {
+        if (const auto link = run_.links.find(one.slots[node]); link != run_.links.end()) {
+            told.node_rank = static_cast<std::int32_t>(node);
+            told.first_rank = told.node_rank * told.local_ranks;
+            told.address = own_address(*link->second, told.node_rank);
+            told.admitted = node == 0 ? admitted() : std::vector<std::string>{};
+            out.send(link->second, told);
+        }
+    }
+}
+
 // What only lives while the daemon does, for the generation that has just been fixed.
 void JobMachine::begin_generation(const Surroundings& at) {
     const Generation& live = *job_.live_generation();
@@ -102,69 +269,6 @@ void JobMachine::begin_generation(const Surroundings& at) {
     for (const auto& [slot, link] : run_.links) {
         link->abort_sent.reset();
     }
-}
-
-// Without what each node is told for itself.
-wire::World JobMachine::world() const {
-    const Generation& generation = *job_.live_generation();
-    wire::World out;
-    out.generation = generation.number;
-    out.world_size = job_.world_size();
-    out.local_ranks = job_.spec.ranks_per_node();
-    out.master_address = generation.master_address;
-    out.master_port = generation.master_port;
-    out.nodes = generation.nodes;
-    out.table = run_.generation.table_digest;
-    if (out.table.empty()) {
-        wire::Table table = table_of(job_);
-        out.hosts = std::move(table.hosts);
-        out.addresses = std::move(table.addresses);
-        out.ports = std::move(table.ports);
-    }
-    out.resume_step = generation.resumed_from_step;
-    return out;
-}
-
-// Where connections of the generation's ranks may come from; empty if that is not known of all of
-// its nodes.
-std::vector<std::string> JobMachine::admitted() const {
-    const Generation& generation = *job_.live_generation();
-    std::set<std::string> out;
-    std::size_t bytes = 0;
-    const auto take = [&](const std::string& address) {
-        bytes += !address.empty() && out.insert(address).second ? address.size() + 3 : 0;
-    };
-    for (std::int32_t node = 0; node < generation.nodes; ++node) {
-        const auto link = run_.links.find(generation.slot_of(node));
-        if (link == run_.links.end() || link->second->join.addresses.empty() ||
-            bytes > limits::kAdmittedBytes) {
-            return {};
-        }
-        const auto index = static_cast<std::size_t>(node);
-        take(index < generation.addresses.size() ? generation.addresses[index] : "");
-        take(link->second->join.address);
-        take(link->second->remote());
-        std::for_each(link->second->join.addresses.begin(), link->second->join.addresses.end(),
-                      take);
-    }
-    return {out.begin(), out.end()};
-}
-
-void JobMachine::send_table(Draft& draft, const AgentPtr& link, const wire::TableRequest& request) {
-    if (is_current(job_, *link, request.generation) && run_.generation.table != nullptr) {
-        draft.at_once.add(effect::SendShared{link, run_.generation.table});
-        draft.answered = true;
-    } else {
-        abort_if_over(draft, link, request.generation);
-    }
-}
-
-// The node's own address if it is another one than it gave; "" = that one.
-std::string JobMachine::own_address(const Agent& link, std::int32_t node_rank) const {
-    const auto& addresses = job_.live_generation()->addresses;
-    const auto index = static_cast<std::size_t>(node_rank);
-    return index < addresses.size() && addresses[index] != link.join.address ? addresses[index]
-                                                                             : std::string{};
 }
 
 // A generation that is over, and the agent does not know it: ABORT once more. True if it was that.
@@ -227,6 +331,25 @@ void JobMachine::release_if_ready(Draft& draft, const AgentPtr& link) {
         return;
     }
     draft.after.emplace_back(after::Release{live->number});
+}
+
+void JobMachine::become(const after::Release& one, Effects& out, const Surroundings&) {
+    if (std::exchange(run_.generation.released, true)) {
+        return;
+    }
+    const auto start = std::make_shared<const std::string>(
+        wire::encode(wire::DaemonMessage{wire::Start{one.generation}}));
+    for (const auto& [slot, link] : run_.links) {
+        if (run_.may_start(slot)) {
+            out.add(effect::SendShared{link, start});
+        }
+    }
+}
+
+void JobMachine::become(const after::StartAgain& one, Effects& out, const Surroundings&) {
+    if (run_.may_start(one.link->node_rank)) {
+        out.send(one.link, wire::Start{run_.rendezvous.live()});
+    }
 }
 
 void JobMachine::node_started(Draft& draft, const AgentPtr& link, const wire::Started& started) {

@@ -101,32 +101,4 @@ bool Rendezvous::everybody_joined() const {
                        [](const Node& node) { return node.lost || node.phase == Phase::joined; });
 }
 
-std::optional<std::vector<std::int32_t>> Rendezvous::place(const std::vector<std::int32_t>& before,
-                                                           std::vector<std::int32_t> free) const {
-    std::vector<bool> placed(slots_.size(), false);
-    for (const std::int32_t slot : before) {
-        placed[static_cast<std::size_t>(slot)] = true;
-    }
-    // A node of the one before that was lost and has returned takes its own place, not another's.
-    std::erase_if(free, [&](std::int32_t slot) { return placed[static_cast<std::size_t>(slot)]; });
-    auto spare = free.begin();
-    std::vector<std::int32_t> out;
-    for (std::int32_t rank = 0; rank < nodes_; ++rank) {
-        const auto index = static_cast<std::size_t>(rank);
-        const std::int32_t old = index < before.size() ? before[index] : -1;
-        if (old >= 0 && !at(old).lost) {
-            if (!has_joined(old)) {
-                return std::nullopt;  // it is on its way
-            }
-            out.push_back(old);
-        } else if (spare != free.end()) {
-            out.push_back(*spare++);
-        }
-    }
-    if (static_cast<std::int32_t>(out.size()) < least_) {
-        return std::nullopt;
-    }
-    return out;
-}
-
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // How the nodes of an allocation meet, generation by generation: who has joined, who is ready, who
-// has started, and when the next generation can be fixed. No I/O, no clock, no messages: the caller
-// tells it what came and asks what follows. What must outlive the daemon (which generation is live,
-// which nodes it has, which are lost) is the job's, and is told to it after each restart.
+// has started, and whether that is enough for the next step. No I/O, no clock, no messages: the
+// caller tells it what came and asks what follows. What must outlive the daemon (which generation
+// is live, which nodes it has, which are lost) is the job's, and is told to it after each restart.
 //
 //   away ──HELLO──▶ connected ──JOIN──▶ joined ──READY──▶ ready ──STARTED──▶ started
 //     ▲                  ▲                                                      │
@@ -12,19 +12,14 @@
 // here that it has returned, by a JOIN that is younger than its loss; what is said of another
 // generation than the live one changes nothing.
 //
-// An elastic job's generation may have fewer nodes than are wanted, down to `least`. Ranks keep
-// their places as long as the nodes do; whoever is new or back comes behind them, or takes the
-// place of a lost one; only where places stay empty do those behind move up.
+// An elastic job's generation may have fewer nodes than are wanted, down to `least`. Which nodes
+// the next one has, and in which places, is job_machine_rendezvous.cpp's to say.
 //
 // "Slot": a node of the allocation, 0..slots-1; "node rank": a node of a generation. Without spares
-// they are the same. Every call is O(1) but next(), which is O(slots) once enough have joined.
-// Control thread only.
+// they are the same. Every call is O(1) but fixed() and everybody_joined(). Control thread only.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <set>
-#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -56,31 +51,14 @@ class Rendezvous {
     bool ready(std::int32_t slot, std::int32_t generation);
     bool started(std::int32_t slot, std::int32_t generation);
 
-    // Slots by node rank of the generation after `before` (the slots of the one before; empty if
-    // there was none): everyone keeps its place, and a node that joined as a spare takes that of a
-    // lost one. `over`: the number of that one, which may still be the live one here if its end is
-    // told with this one's beginning. `fit`: which nodes that were not in `before` may be taken.
-    // Nothing: not all that are needed have joined. Fewer than are wanted: nobody else can be had
-    // now, which is for the caller to wait for or not.
-    template <class Fit>
-    std::optional<std::vector<std::int32_t>> next(const std::vector<std::int32_t>& before,
-                                                  std::int32_t over, const Fit& fit) const {
-        std::vector<std::int32_t> free;  // may take a place, the lowest first
-        if ((live_ != 0 && live_ != over) || joined_ < least_) {
-            return std::nullopt;
-        }
-        for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(slots_.size()); ++slot) {
-            if (has_joined(slot) && fit(slot)) {
-                free.push_back(slot);
-            }
-        }
-        return place(before, std::move(free));
-    }
-    std::optional<std::vector<std::int32_t>> next(const std::vector<std::int32_t>& before,
-                                                  std::int32_t over) const {
-        return next(before, over, [](std::int32_t) { return true; });
-    }
     bool enough_joined() const { return joined_ >= least_; }
+    std::int32_t wanted() const { return nodes_; }  // of a generation
+    std::int32_t least() const { return least_; }   // that are enough for one
+    std::int32_t slots() const { return static_cast<std::int32_t>(slots_.size()); }
+    bool is_lost(std::int32_t slot) const { return at(slot).lost; }
+    bool has_joined(std::int32_t slot) const {
+        return at(slot).phase == Phase::joined && !at(slot).lost;
+    }
     // Every node that is not lost has joined.
     bool everybody_joined() const;
     // Every member is ready (or has started: the daemon may have been restarted half way).
@@ -102,11 +80,6 @@ class Rendezvous {
     const Node& at(std::int32_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
     void move(Node& node, Phase phase, std::int32_t generation);
     void count(const Node& node, std::int32_t more);
-    bool has_joined(std::int32_t slot) const {
-        return at(slot).phase == Phase::joined && !at(slot).lost;
-    }
-    std::optional<std::vector<std::int32_t>> place(const std::vector<std::int32_t>& before,
-                                                   std::vector<std::int32_t> free) const;
 
     std::int32_t nodes_;
     std::int32_t least_;

@@ -246,11 +246,10 @@ void World::tick() {
             break;
         case ActionKind::restart:
             perform(machine_->abort(action.cause, at()));
-            machine_->look_while_aborting(draft, seen, true);
-            if (draft.events.empty() && !machine_->ranks_are_left()) {
+            if (const auto after = machine_->look_while_aborting(draft, seen, true)) {
                 prepare(draft);
                 Draft end = machine_->draft(at());
-                machine_->end_generation(end, action.cause, JobMachine::AfterEnd::next_generation);
+                machine_->end_generation(end, action.cause, *after);
                 commit(end);
                 return;
             }
