@@ -3,7 +3,7 @@
 // (job/agent/diagnostics/profile_taker.hpp) and read by the daemon for people. Pure; any thread.
 //
 //   <attempt>/profile/gen-2/take-1/rank-00001/stacks.txt       where Python was: folded stacks
-//                                             trace.json.gz    torch's trace of whole steps
+//                                             trace.json.gz    torch's trace or JAX's
 //                                             operations.txt   the longest operations, from it
 //
 // Of a rank with several Python processes the second one's are 2.stacks.txt and so on.

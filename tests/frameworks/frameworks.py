@@ -9,6 +9,7 @@ the local scheduler: what would be two ranks on one node is one on each there. W
 """
 
 import atexit
+import gzip
 import importlib.metadata
 import json
 import os
@@ -189,6 +190,50 @@ class Framework(harness.TestCase):
         cause = self.ends(job, "failed")["cause"]
         self.assertEqual((cause["class"], cause.get("rank")), ("hang", rank), json.dumps(cause, indent=1))
         self.assertRegex(cause["message"], rf"rank {rank} alone is in {program}:\d+ read_forever")
+
+    def profile(self, job, ranks=2):
+        """What lockstep profile says of these ranks, and of each: the names in its trace, its table and its stacks, or ""."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.root))
+        done = self.daemon.cli("profile", job, "--ranks", f"0-{ranks - 1}", "--seconds", "2", "--output", folder, seconds=200)
+
+        def read(rank, name):
+            path = folder / f"rank-{rank:05d}.{name}"
+            return path.read_bytes() if path.exists() else b""
+
+        out = []
+        for rank in range(ranks):
+            packed = read(rank, "trace.json.gz")
+            trace = json.loads(gzip.decompress(packed)) if packed else {"traceEvents": []}
+            names = {event.get("name", "") for event in trace["traceEvents"]}
+            out.append((names, read(rank, "operations.txt").decode(), read(rank, "stacks.txt").decode()))
+        return done.stderr, out
+
+    def assert_trains_on(self, job):
+        step = self.daemon.get(f"/v1/jobs/{job}").get("step", 0)
+        self.daemon.wait_for(job, lambda one: one.get("step", 0) > step + 10, 60, "it goes on")
+
+    def assert_own_profile(self, framework, program):
+        """A script that profiles itself, until the file `first` is there, and then again and again until `stop` is: ours is
+        not begun, or ends, and every recording of its own is whole, as it writes itself."""
+        work = pathlib.Path(tempfile.mkdtemp(dir=self.root))
+        (work / "train.py").write_text(program)
+        job = self.submit(framework, [work / "train.py"], working_directory=str(work))
+        self.daemon.wait_state(job, "running")
+        harness.wait_until(lambda: all((work / f"begun.{rank}").exists() for rank in range(2)), SECONDS,
+                           "it profiles itself")
+        said, recorded = self.profile(job)
+        self.assertIn(f"no trace: the script's own {framework} profiler is on", said)
+        for names, table, stacks in recorded:
+            self.assertEqual((names, table), (set(), ""), said)
+            self.assertIn("train.py:", stacks)
+        (work / "first").touch()
+        harness.wait_until(lambda: len(list(work.glob("own.*"))) == 2, 60, "its recording is whole")
+        said, recorded = self.profile(job)
+        for rank in range(2):
+            before = (work / f"own.{rank}").stat().st_size
+            harness.wait_until(lambda: (work / f"own.{rank}").stat().st_size > before, 60, f"rank {rank} goes on")
+        (work / "stop").touch()
+        self.ends(job)
 
     def assert_goes_on(self, framework, program, *arguments, rank=1, after=8, checkpoint=None, **fields):
         """Rank `rank` is killed once the job has a checkpoint: a second generation resumes and succeeds."""

@@ -1,6 +1,55 @@
 """JAX over several processes, and Keras on JAX."""
 
+import pathlib
+import tempfile
+import threading
+
 import frameworks
+import harness
+
+OWN = """
+import glob, gzip, json, os, tempfile
+import jax, jax.numpy as jnp
+rank = os.environ["LOCKSTEP_RANK"]
+step = jax.jit(lambda w: w - 0.1 * jnp.tanh(w @ w))
+w = jnp.ones((32, 32))
+def records(more):
+    global w
+    with tempfile.TemporaryDirectory() as folder:
+        jax.profiler.start_trace(folder)
+        while True:
+            w = step(w).block_until_ready()
+            if not more():
+                break
+        jax.profiler.stop_trace()
+        [path] = glob.glob(folder + "/plugins/profile/*/*.trace.json.gz")
+        with gzip.open(path) as file:
+            names = {event.get("name", "") for event in json.load(file)["traceEvents"]}
+        assert any(name.startswith("PjitFunction") for name in names), names
+        open("own." + rank, "a").write(".")
+step(w)
+open("begun." + rank, "w").close()
+def first():
+    import time; time.sleep(0.05)
+    return not os.path.exists("first")
+records(first)
+while not os.path.exists("stop"):
+    for _ in range(1000):
+        w = step(w).block_until_ready()
+    records(lambda: False)
+"""
+
+ENDS = """
+import os
+import jax, jax.numpy as jnp
+step = jax.jit(lambda w: w - 0.1 * jnp.tanh(w @ w))
+w = step(jnp.ones((32, 32)))
+with open("begun.new", "w") as file:
+    file.write(os.environ["LOCKSTEP_SOCKET"])
+os.rename("begun.new", "begun")
+while not os.path.exists("stop"):
+    w = step(w).block_until_ready()
+"""
 
 
 class Jax(frameworks.Framework):
@@ -58,6 +107,42 @@ class Jax(frameworks.Framework):
         self.assert_callback("jax")
         self.assert_callback("keras", environment={"KERAS_BACKEND": "jax"}, metrics=("step_seconds",))
         self.saw("jax keras", "lockstep.jax, lockstep.keras.LockstepCallback", "every step of each rank")
+
+    def test_a_profile(self):
+        job = self.submit("jax", "jax_dp.py", "--steps", 1_000_000)
+        harness.wait_until(lambda: self.daemon.series(job), frameworks.SECONDS, "it makes steps")
+        said, recorded = self.profile(job)
+        for names, table, stacks in recorded:
+            self.assertIn("PjitFunction(train_step)", names, said)
+            self.assertTrue(any(name.startswith("all-reduce") for name in names), sorted(names))
+            self.assertRegex(table, r"(?m)^Operations of compiled programs, \d+\.\d\d s$")
+            self.assertRegex(table, r"(?m)^\S+ \(jit_train_step\) +\d+\.\d{3} +\d+\.\d% +\d+\.\d{3} +\d+ +\d+\.\d$")
+            self.assertIn("jax_dp.py:", stacks)
+        self.assert_trains_on(job)
+        self.daemon.cli("cancel", job)
+        self.saw("jax", "lockstep profile", "stacks, trace with the compiled programs' operations, and table of 2 ranks")
+
+    def test_a_script_that_profiles_itself(self):
+        self.assert_own_profile("jax", OWN)
+        self.saw("jax", "lockstep profile of a script that profiles itself", "ours is not begun, or ends; its own are whole")
+
+    def test_a_script_that_ends_while_it_is_profiled(self):
+        # What XLA's profiler does in C++ must be over before the interpreter is taken down.
+        for name in ("ask", "stacks.txt", "jax"):
+            work = pathlib.Path(tempfile.mkdtemp(dir=self.root))
+            (work / "train.py").write_text(ENDS)
+            job = self.submit("jax", [work / "train.py"], ranks=1, working_directory=str(work))
+            harness.wait_until((work / "begun").exists, frameworks.SECONDS, "it trains")
+            asking = threading.Thread(target=lambda asked=job: self.daemon.cli(
+                "profile", asked, "--seconds", "1", "--output", self.root / "profile", seconds=200, check=False))
+            asking.start()
+            self.addCleanup(asking.join)
+            folder = pathlib.Path((work / "begun").read_text()).parent
+            harness.wait_until(lambda at=folder, what=name: any(at.glob(f"profile.*.{what}*")), 60, f"{name} is there")
+            (work / "stop").touch()
+            self.ends(job)
+            asking.join()
+        self.saw("jax", "end of a script while it is profiled", "it succeeds")
 
     def test_the_package_meets_where_the_agent_has_the_master_port(self):
         # Torch's store and Horovod's rendezvous listen there: JAX's coordinator could not.

@@ -1,6 +1,7 @@
 """PaddlePaddle: the lesson's script under every way to start it, and parameter servers."""
 
 import frameworks
+import harness
 
 
 class Paddle(frameworks.Framework):
@@ -61,6 +62,18 @@ class Paddle(frameworks.Framework):
         job = self.assert_goes_on("paddle", "paddle_mnist.py", "--epochs", 12, "--state", state, checkpoint=state.exists)
         self.assertIn("resumes at epoch", self.daemon.rank_log(job, 1))
         self.saw("paddlepaddle", "kill of a rank", "generation 2 resumes from the saved state")
+
+    def test_a_profile(self):
+        job = self.submit("paddle", "paddle_mnist.py", "--epochs", 1_000_000)
+        harness.wait_until(lambda: self.daemon.series(job), frameworks.SECONDS, "it makes steps")
+        said, recorded = self.profile(job)
+        self.assertIn("no trace: paddle's profiler can end a process in which another thread computes", said)
+        for names, table, stacks in recorded:
+            self.assertEqual((names, table), (set(), ""), said)
+            self.assertIn("paddle_mnist.py:", stacks)
+        self.assert_trains_on(job)
+        self.daemon.cli("cancel", job)
+        self.saw("paddlepaddle", "lockstep profile", "stacks of 2 ranks, and why there is no trace")
 
     def test_callback(self):
         self.assert_callback("paddle", metrics=("step_seconds", "samples"))

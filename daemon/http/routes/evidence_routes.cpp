@@ -200,8 +200,7 @@ RouteParts take_job_profile_route(const RouteContext& context) {
     route.handler = waiting_for_evidence(context, take_profile);
     route.summary =
         "Record what ranks do for some seconds while they train: where their Python is, and with "
-        "torch a trace of whole steps. Nothing is stopped; the body may be empty. GET …/profiles "
-        "has "
+        "torch or JAX a trace. Nothing is stopped; the body may be empty. GET …/profiles has "
         "the result within patience_seconds. 409: nothing is running, another profile is under "
         "way, "
         "or the generation has had its 64.";

@@ -77,9 +77,9 @@ class Profile(unittest.TestCase):
         self.assertEqual(asking.returncode, code, out + err)
         return out, err
 
-    def begun(self, process):
-        """Once the process has been asked."""
-        path = self.root / f"profile.{process.pid}.ask"
+    def begun(self, process, name="ask"):
+        """Once the process has been asked, or has written this file."""
+        path = self.root / f"profile.{process.pid}.{name}"
         end = time.monotonic() + 30
         while not path.exists():
             self.assertLess(time.monotonic(), end)
@@ -135,11 +135,19 @@ class Profile(unittest.TestCase):
         self.start(SPINS)
         _, err = self.ask("--seconds", "1")
         self.assertEqual(self.names(), ["stacks.txt"])
-        self.assertIn("no trace: this process has not imported torch", err)
+        self.assertIn("no trace: this process has not imported torch or jax yet", err)
         lines = next(self.output.glob("*.stacks.txt")).read_text().splitlines()
         self.assertRegex(lines[0], r"^MainThread;<module> \(<string>:\d+\);spins \(<string>:\d+\) \d+$")
         counts = [int(line.rsplit(" ", 1)[1]) for line in lines]
         self.assertGreater(sum(counts), 5)
+
+    def test_a_framework_whose_profiler_is_not_begun(self):
+        # The name alone: paddle's would end a process in which two threads compute.
+        (self.root / "paddle.py").touch()
+        self.start("import sys; sys.path.insert(0, sys.argv[1].rsplit('/', 1)[0]); import paddle\n" + SPINS)
+        _, err = self.ask("--seconds", "1")
+        self.assertEqual(self.names(), ["stacks.txt"])
+        self.assertIn("no trace: paddle's profiler can end a process in which another thread computes", err)
 
     def test_one_that_waits_in_a_call_is_not_disturbed_and_does_not_hang_the_question(self):
         process = self.start("import sys\nprint('ready', flush=True)\nprint(repr(sys.stdin.read()))\n")
@@ -151,6 +159,18 @@ class Profile(unittest.TestCase):
         os.kill(process.pid, signal.SIGCONT)
         self.assertEqual(process.communicate("words", timeout=30)[0], "'words'\n")
         self.assertEqual(process.returncode, 0)
+
+    @unittest.skipUnless(HAS_TORCH, f"{PYTHON} has no torch")
+    def test_a_script_that_ends_meanwhile_ends_as_it_would(self):
+        for name in ("ask", "trace.json"):
+            process = self.start(TRAIN)
+            asking = self.begin("--seconds", "1")
+            self.begun(process, name)
+            self.stop.touch()
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
+            asking.communicate(timeout=60)
+            self.stop.unlink()
 
     def test_one_that_dies_meanwhile(self):
         process = self.start(SPINS)

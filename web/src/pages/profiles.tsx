@@ -82,6 +82,6 @@ export function Profiles({job}: JobPageProps): JSX.Element {
       <span class="quiet" role="status">{asked && (late ? 'There is no answer: lockstepd was started again meanwhile, or is busy.' : `${plural(asked.ranks.length, 'rank')} for ${asked.seconds} s, and the step before; here by ${timeOfDay(asked.until)}.`)}</span></form>
       {trouble.value && <p class="bad" role="alert"><Safe text={trouble.value} most={400} /></p>}</Card>}
     <Show asked={state.value} what="profiles" again={again}>{({items}) => (items.length === 0
-      ? <Empty title="No profile was recorded">What ranks do for some seconds: where Python is, and with torch a trace of whole steps, from scripts that nobody has prepared. Also <code>lockstep profile</code>.</Empty>
+      ? <Empty title="No profile was recorded">What ranks do for some seconds: where Python is, and with torch or JAX a trace, from scripts that nobody has prepared. Also <code>lockstep profile</code>.</Empty>
       : <>{items.map((one, i) => <Taken key={`${one.attempt} ${one.generation} ${one.profile}`} job={job} one={one} newest={i === 0} />)}<p class="quiet">trace.json.gz opens in Perfetto, ui.perfetto.dev, and in chrome://tracing.</p></>)}</Show></>;
 }

@@ -6,17 +6,14 @@ catch that signal never notices it. The answer is profile.<pid>.done, renamed in
 {"id", "files": [name, ...], "missing": [{"what", "why"}, ...], "steps", "samples"}. The files are
 
   profile.<pid>.stacks.txt      where its Python threads were, every 10 ms: folded stacks, as flamegraph.pl reads them
-  profile.<pid>.trace.json.gz   torch.profiler's trace of whole steps, for Perfetto and chrome://tracing
+  profile.<pid>.trace.json.gz   for Perfetto and chrome://tracing: torch's whole steps, or some seconds of jax
   profile.<pid>.operations.txt  the operations that took longest, from the same
 
-A step is what an optimizer's step() ends. Each optimizer of torch runs its step inside
-torch.autograd.profiler.record_function, looked up when it is called: that name stands for a subclass while somebody
-asks. torch's profiler sees the thread that starts it, so it is started and stopped there, between two steps.
-The script's own profiler goes first: torch has one at a time, a second one would end the first one's recording, whose
-own stop() would then raise in the training. One that is on is waited for, and one that begins ends ours.
-One step is looked at first, for how many operations it has: so many steps are recorded that they are not too many.
+Which framework's is _Choice's; how each is recorded, its _lockstep_trace_<framework>'s. The script's own profiler goes
+first everywhere, and nothing is imported or begun that the script has not.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -25,17 +22,18 @@ import threading
 import time
 
 _EVERY = 0.01  # seconds between two samples
-_STEP_SECONDS = 10.0  # so long is the first step's end waited for
 _FILES_SECONDS = 10.0  # kept for the files before who asks gives up
-_OPERATIONS = 40_000  # recorded at most; torch 1.13 spends 60 us on each when the recording ends
-_TRACE_BYTES = 64 << 20  # of the trace, before it is packed
 _STACKS = 20_000  # different ones
 _FRAMES = 128  # of a stack
-_ROWS = 40  # of the table
-
-_OTHERS = "the script's own torch profiler is on"
+_EXIT_SECONDS = 10.0  # at most, from the end of the script to the end of what is recorded
+_FRAMEWORKS = ("torch", "jax")  # the first that is imported
+# Paddle's profiler frees, at its start and its stop, the memory that other threads write what they compute into: with two
+# such threads malloc aborts within fifty starts, and Paddle's own handler of that hangs. Some are C++'s, which Python cannot see.
+_PADDLE = ("paddle's profiler can end a process in which another thread computes: only the script knows when to use "
+           "paddle.profiler")
 
 _busy = threading.Lock()
+_ending = threading.Event()  # the process does
 
 
 def answer(folder):
@@ -50,7 +48,7 @@ def answer(folder):
         late = time.monotonic() + seconds > until  # the signal waited until a long call was over
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if late:
+    if late or _ending.is_set():
         return
     # Who asked for the one under way may be gone (lockstepd was started again): this one comes after it.
     spare = until - _FILES_SECONDS - seconds - time.monotonic()
@@ -65,33 +63,108 @@ def _answer(folder, which, seconds, until):
     def missing(what, why):
         done["missing"].append({"what": what, "why": why})
 
-    recording = None
+    recording = _Choice(seconds)
+    atexit.register(_ends, os.getpid())
     try:
-        if "torch" in sys.modules:
-            recording = _Recording(seconds)
-            recording.arm()
-        done["samples"], text = _sample(seconds)
+        done["samples"], text = _sample(seconds, recording.tick)
         _write(base + "stacks.txt", text)
         done["files"].append("stacks.txt")
-        if recording is None:
-            missing("trace", "this process has not imported torch")
-        else:
-            why = recording.wait(until - _FILES_SECONDS)
-            done["steps"] = recording.steps
-            if not why:
-                why = recording.save(base, done["files"])
-            if why:
-                missing("trace", why)
+        why = recording.record(until - _FILES_SECONDS, base, done["files"])
+        done["steps"] = recording.steps
+        if why:
+            missing("trace", why)
     except Exception as error:
         missing("all", f"{type(error).__name__}: {error}")
     finally:
-        if recording is not None:
+        with contextlib.suppress(Exception):
             recording.disarm()
-        _busy.release()
         try:
             _write(base + "done", json.dumps(done))
         except OSError:
             pass
+        atexit.unregister(_ends)
+        _busy.release()
+
+
+def _ends(process):
+    """Before the interpreter is taken down: a thread that comes back from C++ after that would end in std::terminate()."""
+    if os.getpid() != process:
+        return
+    _ending.set()
+    _busy.acquire(timeout=_EXIT_SECONDS)
+
+
+def load(name):
+    """A module of this folder, which is not among those of the script's imports."""
+    module = sys.modules.get(name)
+    if module is None:
+        from importlib import util
+
+        spec = util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), name + ".py"))
+        module = util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return module
+
+
+def _is_imported(name):
+    """Whole: one that is being imported now would be waited for."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return spec is not None and not getattr(spec, "_initializing", False)
+
+
+class _Choice:
+    """Which framework's operations: of the first that is imported, at the latest when the samples have been taken. torch
+    goes first. Where it is imported and makes no step, in a script of another's, that one comes after it."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.steps = 0
+        self.chosen = None
+
+    def tick(self):
+        if self.chosen is None:
+            self.chosen = self._of(_FRAMEWORKS)
+        else:
+            self.chosen.tick()
+
+    def _of(self, frameworks):
+        for name in frameworks:
+            if _is_imported(name):
+                load("_lockstep_trace")
+                recording = load("_lockstep_trace_" + name).Recording(self.seconds)
+                recording.arm()
+                return recording
+        return None
+
+    def record(self, until, base, files):
+        """Why there is no trace; "" = there is."""
+        if self.chosen is None:
+            return _PADDLE if _is_imported("paddle") else "this process has not imported torch or jax yet"
+        why = self._record(until, base, files)
+        if why and self.chosen.made_no_step and time.monotonic() + self.seconds < until:
+            self.chosen.disarm()
+            second = self._of(_FRAMEWORKS[1:])
+            if second is not None and second.ready():
+                self.chosen = second
+                return self._record(until, base, files)
+            if second is not None:
+                second.disarm()
+            if _is_imported("paddle"):
+                return _PADDLE
+        return why
+
+    def _record(self, until, base, files):
+        why = self.chosen.wait(until, _ending)
+        self.steps = self.chosen.steps
+        try:
+            return why or self.chosen.save(base, files, _write)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    def disarm(self):
+        if self.chosen is not None:
+            self.chosen.disarm()
 
 
 def _write(path, text):
@@ -107,12 +180,13 @@ def _write(path, text):
 
 # --- where Python is -------------------------------------------------------------------------------
 
-def _sample(seconds):
+def _sample(seconds, tick):
     own = threading.get_ident()
     counts = {}
     samples = 0
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end and not _ending.is_set():
+        tick()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():
             if ident == own:
@@ -133,193 +207,3 @@ def _sample(seconds):
         words = [name, *(f"{call} ({os.path.basename(file)}:{line})" for call, file, line in reversed(calls))]
         lines.append(";".join(word.replace(";", ",").replace("\n", " ") for word in words) + f" {count}\n")
     return samples, "".join(lines)
-
-
-# --- what torch does -------------------------------------------------------------------------------
-
-def _other_profiler_is_on(torch):
-    enabled = getattr(torch.autograd, "_profiler_enabled", None)
-    return bool(enabled is not None and enabled())
-
-
-class _Recording:
-    """arm(), wait(), save(), disarm(): the answering thread. ended(): whoever ends a step."""
-
-    def __init__(self, seconds):
-        self.process = os.getpid()
-        self.seconds = seconds
-        self.steps = 0
-        self.finished = threading.Event()
-        self.why = ""
-        self.profiler = None
-        self.looks = False  # at the one step before the recording
-        self.thread = 0
-        self.most = 0
-        self.end = 0.0
-        self.given_up = False
-        self.before = None
-        self.starts = False  # the profiler that torch prepares is ours
-        self.others = False  # the script's own was on when a step ended
-        self.lock = threading.Lock()
-
-    def arm(self):
-        import torch
-
-        recording, before = self, torch.autograd.profiler.record_function
-
-        class record_function(before):
-            def __exit__(self, *arguments):
-                out = super().__exit__(*arguments)
-                if str(getattr(self, "name", "")).startswith("Optimizer.step#"):
-                    recording.ended()
-                return out
-
-        record_function.__module__, record_function.__qualname__ = before.__module__, before.__qualname__
-        self.armed = time.monotonic()
-        torch.autograd.profiler.record_function = record_function
-        profile = torch.autograd.profiler.profile
-        prepare = getattr(profile, "_prepare_trace", None)  # all of them go through it, torch 1.13 to 2.x
-
-        def _prepare_trace(*arguments, **named):
-            recording.make_way()
-            return prepare(*arguments, **named)
-
-        self.before = (before, record_function, prepare, _prepare_trace)
-        if prepare is not None:
-            profile._prepare_trace = _prepare_trace
-
-    def disarm(self):
-        """One that records still is stopped at the end of its step, whenever that is."""
-        import torch
-
-        with self.lock:
-            self.given_up = True
-            recording = self.profiler is not None and not self.finished.is_set()
-        if not recording:
-            self._restore(torch)
-
-    def _restore(self, torch):
-        if self.before is None:
-            return
-        if torch.autograd.profiler.record_function is self.before[1]:
-            torch.autograd.profiler.record_function = self.before[0]
-        profile = torch.autograd.profiler.profile
-        if getattr(profile, "_prepare_trace", None) is self.before[3]:
-            profile._prepare_trace = self.before[2]
-
-    def make_way(self):
-        """The script begins to profile: never raises into the training."""
-        if self.starts or self.finished.is_set() or os.getpid() != self.process:
-            return
-        try:
-            with self.lock:
-                if self.profiler is None or threading.get_ident() != self.thread:
-                    return
-                self.profiler.stop()
-                if self.looks or self.steps == 0:
-                    self.why = _OTHERS
-                self.finished.set()
-                if self.given_up:
-                    import torch
-
-                    self._restore(torch)
-        except Exception as error:
-            self.why = f"torch's profiler: {type(error).__name__}: {error}"
-            self.finished.set()
-
-    def ended(self):
-        """A step has: never raises into the training."""
-        if self.finished.is_set() or os.getpid() != self.process:
-            return
-        try:
-            with self.lock:
-                self._ended()
-        except Exception as error:
-            self.why = f"torch's profiler: {type(error).__name__}: {error}"
-            self.finished.set()
-
-    def _ended(self):
-        import torch
-
-        if self.profiler is None:
-            if not self.given_up and not self.finished.is_set():
-                self.others = _other_profiler_is_on(torch)
-                if self.others:
-                    return
-                self.thread = threading.get_ident()
-                self.looks = True
-                self._start(torch)
-            return
-        if threading.get_ident() != self.thread:
-            return  # of another thread, which the profiler does not see
-        self.steps += 1
-        if self.looks:
-            self.profiler.stop()
-            self.most = max(1, _OPERATIONS // max(1, len(self.profiler.events())))
-            self.looks, self.steps = False, 0
-            self.profiler = None
-            if self.given_up:
-                self._restore(torch)
-                self.finished.set()
-                return
-            self.end = time.monotonic() + self.seconds
-            self._start(torch)
-        elif self.given_up or self.steps >= self.most or time.monotonic() >= self.end:
-            self.profiler.stop()
-            self.finished.set()
-            if self.given_up:
-                self._restore(torch)
-
-    def _start(self, torch):
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-        profiler = torch.profiler.profile(activities=activities)
-        self.starts = True
-        try:
-            profiler.start()
-        finally:
-            self.starts = False
-        self.profiler = profiler
-
-    def wait(self, until):
-        """Why there is nothing; "" = there is. The samples were taken meanwhile."""
-        first = self.armed + max(self.seconds, _STEP_SECONDS)
-        while not self.finished.is_set():
-            now = time.monotonic()
-            if self.others and now >= min(first, until):
-                return _OTHERS
-            if self.profiler is None and self.end == 0.0 and now >= first:
-                return f"no step ended within {now - self.armed:.0f} s: lockstep evidence --now tells where it is"
-            if now >= until:
-                return f"a step has not ended after {now - self.armed:.0f} s: lockstep evidence --now tells where it is"
-            self.finished.wait(0.1)
-        return self.why
-
-    def save(self, base, files):
-        import gzip
-
-        raw = base + "trace.json"
-        try:
-            self.profiler.export_chrome_trace(raw)
-            size = os.path.getsize(raw)
-            if size > _TRACE_BYTES:
-                return f"the trace has {size >> 20} MiB, {_TRACE_BYTES >> 20} are kept at most"
-            with open(raw, "rb") as source, gzip.open(base + "trace.json.gz", "wb", 5) as packed:
-                for piece in iter(lambda: source.read(1 << 20), b""):
-                    packed.write(piece)
-        finally:
-            try:
-                os.unlink(raw)
-            except OSError:
-                pass
-        files.append("trace.json.gz")
-        sort = "self_cpu_time_total"
-        averages = self.profiler.key_averages()
-        for name in ("self_cuda_time_total", "self_device_time_total"):
-            if any(getattr(one, name, 0) > 0 for one in averages):
-                sort = name
-        _write(base + "operations.txt",
-               f"{self.steps} steps\n" + averages.table(sort_by=sort, row_limit=_ROWS))
-        files.append("operations.txt")
-        return ""

@@ -7,12 +7,14 @@ lockstep.profile``). Nothing is prepared in the script and nothing is stopped. F
 chosen it writes into the folder
 
     rank-00000.<pid>.stacks.txt       where Python was, every 10 ms: folded stacks, for flamegraph.pl and speedscope
-    rank-00000.<pid>.trace.json.gz    with torch: whole steps, for Perfetto and chrome://tracing
-    rank-00000.<pid>.operations.txt   with torch: the operations that took longest
+    rank-00000.<pid>.trace.json.gz    for Perfetto and chrome://tracing, with torch: whole steps; with JAX on processors: so
+                                      many seconds, or fewer if there are many operations
+    rank-00000.<pid>.operations.txt   with these: the operations that took longest
 
-and says what there is not, and why: a process that has not imported torch has no trace, nor has one in which no
-optimizer's step ends within 10 seconds. One that does not run Python meanwhile does not answer. lockstep-train writes
-a trace of its steps and the operations that took longest; it has no Python whose stacks could be written.
+and says what there is not, and why: a process that has imported neither has no trace, nor has one of torch's in which no
+optimizer's step ends within 10 seconds, nor one that profiles itself. One that does not run Python meanwhile does not
+answer. lockstep-train writes a trace of its steps and the operations that took longest; it has no Python whose stacks
+could be written.
 
 Exit: 0 something was written; 1 nothing was; 2 the question was wrong.
 """
