@@ -230,6 +230,23 @@ class FullDisk(harness.TestCase):
             self.assertEqual(self.daemon.job(job_id)["id"], job_id)
         self.assertEqual(self.daemon.wait_state(accepted[-1], harness.FINAL)["state"], "succeeded")
 
+    def test_output_that_a_full_disk_has_lost_is_told_with_the_job(self):
+        runs = self.daemon.data / "runs"
+        runs.mkdir(exist_ok=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", runs], capture_output=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(runs)], check=False)
+        script = "head -c 1500000 /dev/zero | tr '\\0' x; if [ $RANK = 1 ]; then head -c 1500000 /dev/zero | tr '\\0' y; fi"
+        done = self.daemon.wait_state(self.daemon.submit(harness.command_job(
+            "talks", "/bin/sh", "-c", script, resources={"nodes": 1, "ranks_per_node": 2}, preflight={"mode": "off"}))["id"], harness.FINAL)
+        self.assertEqual(done["state"], "succeeded", done)
+        said = [text for text in done.get("warnings", []) if "bytes of its output" in text]
+        self.assertRegex(" ".join(said), r"rank 1 lost \d{6,} bytes of its output: the disk was full")
+        self.assertIn(said[0], self.daemon.cli("show", done["id"]).stdout)
+        told = [event for event in self.daemon.events(done["id"]) if event["kind"] == "warning"]
+        self.assertIn(1, [event.get("rank") for event in told], told)
+
 
 if __name__ == "__main__":
     harness.main()

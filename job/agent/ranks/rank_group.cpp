@@ -360,6 +360,12 @@ void RankGroup::finish(Rank& rank, wire::Exited exited) {
     rank.output.close(ec);
     rank.process.close(ec);
     rank.log.end();
+    if (rank.log.lost_bytes() > 0) {
+        // Before its end: of a job that has ended nothing more is heard.
+        handlers_.warned(rank.rank, "rank " + std::to_string(rank.rank) + " lost " +
+                                        std::to_string(rank.log.lost_bytes()) +
+                                        " bytes of its output: " + rank.log.lost_why());
+    }
     log::info("rank ended", {{"rank", rank.rank},
                              {"generation", rank.generation},
                              {"exit_code", exited.exit_code},

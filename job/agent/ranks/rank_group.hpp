@@ -55,7 +55,8 @@ class RankGroup {
         std::function<void(std::int32_t rank, std::string why)> unkillable;
         std::function<void()> all_ended;
         std::function<void(std::string_view bytes)> printed{};
-        // What a rank prints says that it does not train as the job means it.
+        // What a rank prints says that it does not train as the job means it, or not all of it is
+        // in its log.
         std::function<void(std::int32_t rank, std::string message)> warned{};
         // A process that waits to be this rank; nothing: it is started.
         std::function<std::optional<WarmProcess>(std::int32_t rank, const SpawnRequest& request)>

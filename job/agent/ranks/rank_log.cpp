@@ -43,6 +43,28 @@ void RankLog::end() {
     if (masked_) {
         write(masked_->end(), SystemClock{}.wall());
     }
+    if (unsaid_ > 0 && !full_) {
+        look_at_size();
+        if (write_all(loss_mark())) {
+            unsaid_ = 0;
+        }
+    }
+}
+
+std::string RankLog::lost_why() const {
+    if (lost_ == 0) {
+        return "";
+    }
+    if (full_) {
+        return "the log had reached " + std::to_string(caps_.total) +
+               " bytes and its file system cannot free the middle of a file";
+    }
+    return write_error_ == ENOSPC ? "the disk was full"
+                                  : errno_error("write", write_error_).message;
+}
+
+std::string RankLog::loss_mark() const {
+    return "\n[lockstep: " + std::to_string(unsaid_) + " bytes were lost, " + lost_why() + "]\n";
 }
 
 void RankLog::write(std::string_view bytes, UnixMillis now) {
@@ -55,8 +77,7 @@ void RankLog::write(std::string_view bytes, UnixMillis now) {
     bool written = false;
     if (!full_ && unsaid_ > 0) {
         // Together with the bytes: on a disk that is still full there is no notice per piece.
-        written = write_all("\n[lockstep: " + std::to_string(unsaid_) +
-                            " bytes were lost, the disk was full]\n" + std::string{bytes});
+        written = write_all(loss_mark() + std::string{bytes});
     } else if (!full_) {
         written = write_all(bytes);
     }
@@ -86,6 +107,7 @@ bool RankLog::write_all(std::string_view bytes) {
             continue;
         }
         if (put <= 0) {
+            write_error_ = put < 0 ? errno : EIO;
             // Whole pieces or nothing: what was half written must not be taken for output.
             if (at > size_ && ::ftruncate(fd_.get(), size_) != 0) {
                 log::debug("cannot cut a rank's log", {{"size", size_}});

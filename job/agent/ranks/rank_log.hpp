@@ -4,7 +4,8 @@
 // newest bytes stay, what lies between is given back with FALLOC_FL_PUNCH_HOLE. The file's size and
 // every offset stay those of the whole output, readers skip the hole with lseek(SEEK_DATA). Where
 // the file system cannot punch, writing stops at the cap with one line that says so.
-// A full disk loses bytes, which are counted and said in the log as soon as there is room again.
+// A full disk loses bytes, which are counted and said in the log as soon as there is room again, at
+// the end of the output at the latest.
 #pragma once
 
 #include "job/agent/ranks/log_marker.hpp"
@@ -44,12 +45,15 @@ class RankLog {
     void mask(const std::shared_ptr<const SecretMask>& mask);
     // `now`: the node's clock, noted beside the log (log_marker.hpp).
     void append(std::string_view bytes, UnixMillis now = SystemClock{}.wall());
-    // No more comes of this output: what a mask has held back is written.
+    // No more comes of this output: what a mask has held back is written, and what was lost is
+    // said.
     void end();
     // The newest caps.tail bytes that were appended, printable() applied.
     std::string tail() const;
     std::int64_t size() const { return size_; }
     std::int64_t lost_bytes() const { return lost_; }
+    // Why the last of them were lost, as a clause; "" = none was.
+    std::string lost_why() const;
 
   private:
     RankLog(UniqueFd fd, std::int64_t size, const Caps& caps, LogMarker marker,
@@ -64,6 +68,7 @@ class RankLog {
     void write(std::string_view bytes, UnixMillis now);
     void look_at_size();
     bool write_all(std::string_view bytes);
+    std::string loss_mark() const;
     void keep_tail(std::string_view bytes);
     void free_middle();
 
@@ -75,6 +80,7 @@ class RankLog {
     std::int64_t punched_ = 0;  // everything between the head and here is a hole
     std::int64_t lost_ = 0;
     std::int64_t unsaid_ = 0;  // lost bytes that no line in the log speaks of yet
+    int write_error_ = 0;      // errno of the last write that failed
     bool full_ = false;        // cannot punch and the cap is reached
     std::string tail_;
     std::optional<MaskedStream> masked_;

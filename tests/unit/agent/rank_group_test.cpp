@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 
 #include <optional>
@@ -29,6 +30,10 @@ class RankGroupTest : public testing::Test {
         };
         handlers.all_ended = [this] { ended = true; };
         handlers.oom_kills = [this] { return kills; };
+        handlers.warned = [this](std::int32_t rank, std::string message) {
+            EXPECT_TRUE(exits.empty()) << "of a job that has ended nothing is heard";
+            warnings.emplace_back(rank, std::move(message));
+        };
         group.emplace(tasks, handlers, timing);
     }
     RankGroup::RankPlan plan(std::int32_t rank, const std::string& script) {
@@ -47,6 +52,7 @@ class RankGroupTest : public testing::Test {
     std::optional<RankGroup> group;
     std::vector<wire::Exited> exits;
     std::string unkillable;
+    std::vector<std::pair<std::int32_t, std::string>> warnings;
     bool ended = false;
     std::int64_t kills = 5;  // of the kernel, for memory
 };
@@ -101,6 +107,25 @@ TEST_F(RankGroupTest, AKillForMemoryOfAProcessThatIsNoRankIsNotTheRanks) {
         EXPECT_EQ(exits.back().signal, SIGKILL);
         EXPECT_EQ(exits.back().oom, own);
     }
+}
+
+// Such a rank ended with 0 and its job succeeded without a word.
+TEST_F(RankGroupTest, OutputThatAFullDiskHasLostIsWarnedOfBeforeTheRanksEnd) {
+    if (::mount("none", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0) {
+        GTEST_SKIP() << "needs the right to mount a small tmpfs";
+    }
+    make(RankGroup::Timing{});
+    std::vector<RankGroup::RankPlan> plans;
+    plans.push_back(plan(3, "head -c 200000 /dev/zero"));
+    ASSERT_TRUE(group->start(1, std::move(plans)));
+    io.run();
+    EXPECT_THAT(exits, SizeIs(1));
+    ASSERT_THAT(warnings, SizeIs(1));
+    EXPECT_EQ(warnings[0].first, 3);
+    EXPECT_THAT(warnings[0].second,
+                testing::MatchesRegex("rank 3 lost [0-9]+ bytes of its output: the disk was full"));
+    group.reset();
+    ::umount2(folder.path().c_str(), MNT_DETACH);
 }
 
 TEST_F(RankGroupTest, AnotherGenerationUsesTheSameGroup) {

@@ -167,5 +167,27 @@ TEST(RankLog, AFullDiskLosesBytesCountsThemAndSaysSoLater) {
     ::umount2(folder.path().c_str(), MNT_DETACH);
 }
 
+TEST(RankLog, WhatWasLostLastIsSaidAtTheEndOfTheOutput) {
+    const TemporaryFolder folder;
+    if (::mount("none", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0) {
+        GTEST_SKIP() << "needs the right to mount a small tmpfs";
+    }
+    {
+        ASSERT_TRUE(write_file_atomic(folder / "ballast", std::string(40 << 10, 'x')));
+        auto log = RankLog::open(folder / "log");
+        ASSERT_TRUE(log);
+        EXPECT_EQ(log->lost_why(), "");
+        const std::string chunk(16 << 10, 'a');
+        log->append(chunk);
+        log->append(chunk);
+        EXPECT_EQ(log->lost_why(), "the disk was full");
+        std::filesystem::remove(folder / "ballast");
+        log->end();
+        EXPECT_EQ(text_of(folder / "log"),
+                  chunk + "\n[lockstep: 16384 bytes were lost, the disk was full]\n");
+    }
+    ::umount2(folder.path().c_str(), MNT_DETACH);
+}
+
 }  // namespace
 }  // namespace lockstep::test
