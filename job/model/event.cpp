@@ -112,6 +112,7 @@ void fields(V& visit, M& m) {
         visit.optional("error_type", m.error_type);
         visit.optional("error", m.error);
         visit.optional("traceback", m.traceback);
+        visit.optional("step", m.step);
     } else if constexpr (Is<M, event::FaultSeen>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

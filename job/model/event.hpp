@@ -144,6 +144,7 @@ struct RankExited {
     std::string error_type{};  // of the exception; "" = none is known
     std::string error{};
     std::string traceback{};
+    std::int64_t step = -1;  // the last that it has reported in this generation; -1 = none
 };
 struct FaultSeen {
     std::int32_t attempt = 0;

@@ -52,6 +52,8 @@ constexpr std::array kEchoWords{
     // lockstep-train
     "its peer rank",
     "the other ranks did not finish the step",
+    // lockstep.barrier(): it names those that have not come
+    "timed_out: missing: rank ",
 };
 constexpr std::array kEchoTypes{
     "DistNetworkError", "DistStoreError", "HorovodInternalError", "NotGoodError",

@@ -16,8 +16,9 @@ Status out_of_place(const Job& job, const Event& event) {
 
 // The first failure is the one that happened first; the rest are its echo. What calls itself one
 // does not win against a failure of its own, however early it came.
+// `rank`: whose end it is; -1: of none.
 void note_failure(Generation& generation, Cause cause, UnixMillis at, FailureKind kind,
-                  UnixMillis heard) {
+                  UnixMillis heard, std::int32_t rank = -1) {
     if (generation.failure_heard_at == 0) {
         generation.failure_heard_at = heard;
     }
@@ -26,6 +27,26 @@ void note_failure(Generation& generation, Cause cause, UnixMillis at, FailureKin
         generation.first_failure = std::move(cause);
         generation.first_failure_at = at;
         generation.first_failure_kind = kind;
+        generation.first_failed = rank;
+    }
+}
+
+// What first_cause() needs of the many that have ended (echo.hpp).
+void note_end(Generation& generation, const event::RankExited& exit) {
+    if (exit.stopped) {
+        auto& last = generation.stopped_last;
+        if (exit.step >= 0 &&
+            (!last || std::pair{exit.step, exit.rank} < std::pair{last->step, last->rank})) {
+            last = exit;
+        }
+    } else if (exit.exit_code == 0) {
+        ++generation.left;
+        auto& first = generation.first_left;
+        if (!first || std::pair{exit.at, exit.rank} < std::pair{first->at, first->rank}) {
+            first = exit;
+        }
+    } else if (generation.first_failed_end == 0 || exit.at < generation.first_failed_end) {
+        generation.first_failed_end = exit.at;
     }
 }
 
@@ -48,6 +69,8 @@ void forget_ranks(Generation& generation) {
     generation.exited_count = 0;
     generation.stopped.clear();
     generation.failed.clear();
+    generation.first_left.reset();
+    generation.stopped_last.reset();
     generation.addresses = {};
     generation.ports = {};
 }
@@ -263,6 +286,7 @@ struct Applier {
         }
         current->exited[static_cast<std::size_t>(e.rank)] = true;
         ++current->exited_count;
+        note_end(*current, e);
         if (e.stopped) {
             current->stopped.insert(e.rank);
         }
@@ -276,7 +300,7 @@ struct Applier {
                     cause = of_desync(*current->desync, cause);
                 }
                 note_failure(*current, std::move(cause), e.failed_at != 0 ? e.failed_at : e.at,
-                             kind, event.time);
+                             kind, event.time, e.rank);
             }
         }
         return {};

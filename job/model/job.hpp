@@ -49,12 +49,17 @@ struct Generation {
     std::optional<Cause> first_failure;
     UnixMillis first_failure_at = 0;
     FailureKind first_failure_kind = FailureKind::own;
-    UnixMillis failure_heard_at = 0;  // the first of any, the daemon's clock
-    std::int32_t looks = 0;           // evidence that was taken of it
-    std::int32_t profiles = 0;        // and profiles: the newest one's number
-    std::int32_t checkpoints = 0;     // that are among the events
-    std::int32_t faults = 0;          // likewise
-    std::int32_t exited_count = 0;    // of exited
+    std::int32_t first_failed = -1;   // the rank whose end that is; -1: of none
+    UnixMillis first_failed_end = 0;  // when the first of those that failed by themselves had ended
+    std::int32_t left = 0;            // ranks that have ended with 0, not stopped
+    std::optional<event::RankExited> first_left;    // the earliest of those
+    std::optional<event::RankExited> stopped_last;  // of those stopped, the one furthest behind
+    UnixMillis failure_heard_at = 0;                // the first of any, the daemon's clock
+    std::int32_t looks = 0;                         // evidence that was taken of it
+    std::int32_t profiles = 0;                      // and profiles: the newest one's number
+    std::int32_t checkpoints = 0;                   // that are among the events
+    std::int32_t faults = 0;                        // likewise
+    std::int32_t exited_count = 0;                  // of exited
     // It hangs, as far as anybody knows: the event that says so, until the one that it is over.
     std::optional<event::AnomalySeen> hang;
     // The same of a rank that others wait for in NCCL.

@@ -133,7 +133,10 @@ Cause cause_of(const event::FaultSeen& fault) {
 
 Cause with_others(const Job& job, Cause cause) {
     const Generation* newest = job.generation();
-    if (newest == nullptr || cause.rank < 0 || !newest->failed.contains(cause.rank)) {
+    const bool of_echoes = newest != nullptr && newest->open() && newest->first_failure &&
+                           newest->first_failure_kind == FailureKind::echo;
+    if (newest == nullptr ||
+        (!of_echoes && (cause.rank < 0 || !newest->failed.contains(cause.rank)))) {
         return cause;
     }
     std::vector<std::tuple<UnixMillis, std::int32_t, const event::RankExited*>> order;

@@ -1,4 +1,5 @@
 // Which rank of those that failed is the cause.
+#include "job/model/echo.hpp"
 #include "job/model/job.hpp"
 #include "job/model/job_view.hpp"
 #include "tests/unit/model/history.hpp"
@@ -101,20 +102,141 @@ TEST(Blame, AfterEchoesAloneTheCulpritIsWaitedForAMoment) {
     h.must(echo_of(h.exit(3, 1, 4000)));
     EXPECT_EQ(due(h.job, h.now).kind, ActionKind::watch);
     EXPECT_EQ(due(h.job, h.now + 5000).kind, ActionKind::stop) << "not for ever";
-    EXPECT_EQ(due(h.job, h.now + 5000).cause.rank, 3);
+    EXPECT_EQ(due(h.job, h.now + 5000).cause.rank, -1) << "nothing says who is to blame";
     h.must(h.exit(1, 1, 4600));
     EXPECT_EQ(due(h.job, h.now).kind, ActionKind::stop) << "it is here";
     EXPECT_EQ(due(h.job, h.now).cause.rank, 1);
 }
 
-TEST(Blame, OfEchoesAloneTheEarliestIsTheCause) {
+// The earliest was blamed, which was a victim.
+TEST(Blame, OfEchoesAloneNobodyIsBlamedWithoutEvidence) {
     History h;
     h.running();
     for (const int rank : {3, 1, 0, 2}) {
         h.must(echo_of(h.exit(rank, 1, 4000 + rank)));
     }
     EXPECT_EQ(due(h.job, h.now).kind, ActionKind::conclude) << "all have ended: nobody is awaited";
-    EXPECT_EQ(outcome(h.job).cause.rank, 0);
+    const Cause cause = outcome(h.job).cause;
+    EXPECT_EQ(cause.rank, -1);
+    EXPECT_EQ(cause.node, "");
+    EXPECT_EQ(cause.kind, CauseClass::rank_exit) << "so that the same follows of it";
+    EXPECT_EQ(cause.message,
+              "every failure is the echo of another rank's end or silence, and the first cause is "
+              "not known. The earliest: rank 0 on n0 raised RuntimeError: Connection closed by "
+              "peer");
+    EXPECT_EQ(cause.error, "Connection closed by peer");
+    EXPECT_EQ(cause.others.size(), 4U) << "all who failed: none is the cause";
+}
+
+TEST(Blame, WhoHadLeftWithZeroBeforeTheEchoesIsNamedWithItsStep) {
+    for (const auto& [left_at, named] : {std::pair{3950, true}, std::pair{4001, false}}) {
+        History h;
+        h.running();
+        auto left = h.exit(1, 0, left_at);
+        left.step = 12;
+        h.must(left);
+        for (const int rank : {3, 0, 2}) {
+            h.must(echo_of(h.exit(rank, 1, 4000 + rank)));
+        }
+        const Cause cause = outcome(h.job).cause;
+        EXPECT_EQ(cause.rank, named ? 1 : -1) << "one that left after them may be a victim, too";
+        if (named) {
+            EXPECT_EQ(cause.node, "n0");
+            EXPECT_EQ(
+                cause.message,
+                "rank 1 on n0 left with exit 0 at step 12 while 3 others went on. Then rank 0 "
+                "on n0 raised RuntimeError: Connection closed by peer");
+            EXPECT_EQ(cause.others.size(), 3U);
+        } else {
+            EXPECT_NE(cause.message.find("1 rank had left with exit 0"), std::string::npos);
+        }
+    }
+    // A failure of its own is the cause, whoever left.
+    History h;
+    h.running();
+    h.must(h.exit(1, 0, 3000));
+    h.must(echo_of(h.exit(0, 1, 4000)));
+    h.must(h.exit(2, 1, 4100));
+    EXPECT_EQ(due(h.job, h.now).cause.rank, 2);
+}
+
+TEST(Blame, WhereMostHaveLeftWithZeroTheFirstOfThemIsNotBlamed) {
+    History h;
+    h.running();
+    for (const int rank : {1, 2, 3}) {
+        h.must(h.exit(rank, 0, 3000 + rank));
+    }
+    h.must(echo_of(h.exit(0, 1, 4000)));
+    const Cause cause = outcome(h.job).cause;
+    EXPECT_EQ(cause.rank, -1);
+    EXPECT_NE(cause.message.find("3 ranks had left with exit 0. The earliest: rank 0"),
+              std::string::npos)
+        << cause.message;
+}
+
+TEST(Blame, WhoAFailedWaitNamesAsMissingIsTheCause) {
+    const auto late = [](History& h, std::int32_t rank, const char* missing) {
+        auto exit = echo_of(h.exit(rank, 1, 4000 + rank));
+        exit.error_type = "lockstep.TimedOut";
+        exit.error = std::string{"timed_out: missing: "} + missing;
+        h.must(exit);
+    };
+    History h;
+    h.running();
+    late(h, 0, "rank 1, rank 3");
+    late(h, 1, "rank 0, rank 3");
+    const Cause cause = due(h.job, h.now + 5000).cause;
+    EXPECT_EQ(cause.rank, 3) << "rank 1 waits in vain, too";
+    EXPECT_EQ(cause.message,
+              "rank 3 on n1 did not come to where it was waited for. Then rank 0 on n0 raised "
+              "lockstep.TimedOut: timed_out: missing: rank 1, rank 3");
+    History left;
+    left.running();
+    left.must(left.exit(3, 0, 9000));  // its clock is ahead
+    late(left, 0, "rank 3");
+    EXPECT_NE(
+        due(left.job, left.now + 5000).cause.message.find("rank 3 on n1 left with exit 0 and"),
+        std::string::npos);
+    History each_other;
+    each_other.running();
+    late(each_other, 0, "rank 1");
+    late(each_other, 1, "rank 0");
+    EXPECT_EQ(due(each_other.job, each_other.now + 5000).cause.rank, -1);
+
+    using Ranks = std::vector<std::int32_t>;
+    EXPECT_EQ(named_missing("timed_out: missing: rank 1, rank 12 and 4 more"), (Ranks{1, 12}));
+    EXPECT_EQ(named_missing("[Rank 0]: Rank 5 failed to pass monitoredBarrier in 1000 ms"),
+              Ranks{5});
+    EXPECT_EQ(named_missing("[Rank 0]: Ranks 5, 7 failed to pass monitoredBarrier in 9 ms"),
+              (Ranks{5, 7}));
+    EXPECT_EQ(named_missing("missing: weights/1"), Ranks{});
+    EXPECT_EQ(named_missing("missing: rank 99999999999999999999"), Ranks{});
+    EXPECT_EQ(named_missing(""), Ranks{});
+}
+
+TEST(Blame, WhoStoodAtAnEarlierStepWhenItWasStoppedIsNamed) {
+    for (const std::int64_t step : {9, 12}) {
+        History h;
+        h.running();
+        auto echo = echo_of(h.exit(0, 1, 4000));
+        echo.step = 12;
+        h.must(echo);
+        for (const int rank : {1, 2, 3}) {
+            auto stopped = h.exit(rank, -1, 6000);
+            stopped.stopped = true;
+            stopped.signal = 15;
+            stopped.step = rank == 2 ? step : 12;
+            h.must(stopped);
+        }
+        const Cause cause = outcome(h.job).cause;
+        EXPECT_EQ(cause.rank, step == 9 ? 2 : -1);
+        if (step == 9) {
+            EXPECT_TRUE(
+                cause.message.starts_with("rank 2 on n1 stood at step 9 while rank 0 was at step "
+                                          "12. Then rank 0 on n0 raised"))
+                << cause.message;
+        }
+    }
 }
 
 TEST(Blame, TheLongTextsOfACauseAreToldOnce) {

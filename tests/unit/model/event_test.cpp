@@ -16,6 +16,7 @@ std::vector<EventData> samples() {
     cause.signal = 9;
     cause.log_tail = "tail\n";
     event::RankExited exited{1, 2, 3, "n", -1, 9, true, true, 12345, "tail"};
+    exited.step = 12;
     event::FaultSeen fault{1, 2, 3, "n", CauseClass::hang, "why", 99, 4, true, "check", true};
     return {event::Submitted{"ada", *parse_json(R"({"name":"x"})"), {"w"}},
             event::AttemptCreated{1, "hash", "/dir"},

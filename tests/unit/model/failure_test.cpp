@@ -51,6 +51,7 @@ TEST(FailureKinds, WhatSpeaksOfAPeerThatIsGoneIsAnEcho) {
         {"torch.distributed.DistStoreError",
          "Timed out after 11 seconds waiting for clients. 1/2 clients joined."},
         {"RuntimeError", "failed to recv, got 0 bytes"},
+        {"lockstep.TimedOut", "timed_out: missing: rank 1"},
         {"horovod.common.exceptions.HorovodInternalError", "Horovod has been shut down."},
     };
     for (const auto& [type, message] : echoes) {
