@@ -68,6 +68,24 @@ class Echoes(harness.TestCase):
         self.assertIn("the first cause is not known", cause["message"])
         self.assertEqual(sorted(one["rank"] for one in cause["others"]), [0, 1])
 
+    def test_a_rank_that_has_left_is_named_while_the_others_make_no_step(self):
+        script = self.root / "train.py"
+        script.write_text("import lockstep, os, time\n"
+                          "for step in range(1, 6):\n    lockstep.report(step, loss=1.0 / step)\n"
+                          "while os.environ['RANK'] == '0' and not os.path.exists('go'):\n    time.sleep(0.02)\n")
+        job = self.daemon.submit(harness.command_job(
+            "left", harness.PYTHON, script, working_directory=str(self.root), watch={"hang_seconds": 3},
+            environment={"PYTHONPATH": str(harness.PYTHON_PACKAGE)}, recovery={"on": ["hang"], "max_restarts": 1},
+            resources={"nodes": 1, "ranks_per_node": 2}))["id"]
+        told = self.daemon.wait_for(job, lambda job: any("left with exit 0" in one for one in job.get("warnings", [])), 60,
+                                    "who has left is told")
+        self.assertRegex(" ".join(told["warnings"]), r"rank 1 on \S+ left with exit 0 at step 5; no rank has made a step for \d+ s, "
+                         "and 1 other may wait for it")
+        self.assertEqual(told["state"], "running", "it may be at work on what comes after the last step")
+        (self.root / "go").write_text("")
+        done = self.daemon.wait_state(job, "succeeded", 60)
+        self.assertEqual(sum("left with exit 0" in one for one in done["warnings"]), 1, "once")
+
 
 if __name__ == "__main__":
     harness.main()

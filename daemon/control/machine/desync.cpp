@@ -29,17 +29,6 @@ event::AnomalySeen words(const Job& job, std::int32_t rank, std::string_view mes
     return out;
 }
 
-// It says that it evaluates, saves or prepares (op "phase"): the others may wait for that.
-bool is_busy(const telemetry::JobSeries* series, std::int32_t rank) {
-    constexpr double kTraining = 1;
-    const auto phase = series == nullptr ? std::nullopt : series->metric("phase_code");
-    if (!phase || static_cast<std::size_t>(rank) >= series->world_size()) {
-        return false;
-    }
-    const auto code = series->rank(static_cast<std::size_t>(rank)).latest(*phase);
-    return code && *code != kTraining;
-}
-
 template <class Desync>
 void withdraw(Draft& draft, const Desync& known) {
     auto over = words(draft.job(), known.rank,
@@ -50,6 +39,16 @@ void withdraw(Draft& draft, const Desync& known) {
 }
 
 }  // namespace
+
+bool is_busy(const telemetry::JobSeries* series, std::int32_t rank) {
+    constexpr double kTraining = 1;
+    const auto phase = series == nullptr ? std::nullopt : series->metric("phase_code");
+    if (!phase || static_cast<std::size_t>(rank) >= series->world_size()) {
+        return false;
+    }
+    const auto code = series->rank(static_cast<std::size_t>(rank)).latest(*phase);
+    return code && *code != kTraining;
+}
 
 void desync_outlived(Draft& draft, GenerationRun& run) {
     constexpr std::int64_t kRunAhead =

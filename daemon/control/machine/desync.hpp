@@ -17,4 +17,8 @@ void desync_seen(Draft& draft, AttemptRun& run, const wire::Desync& seen);
 // NCCL's RAS may be gone, or have lost the rank for good.
 void desync_outlived(Draft& draft, GenerationRun& run);
 
+// Whether the rank says that it evaluates, saves or prepares (op "phase"): the others may wait for
+// that. `series`: null as long as nobody has reported anything.
+bool is_busy(const telemetry::JobSeries* series, std::int32_t rank);
+
 }  // namespace lockstep

@@ -88,27 +88,76 @@ void hang_is_over(Draft& draft, const GenerationRun& run) {
     draft.add(std::move(over));
 }
 
+std::chrono::seconds limit_of(const Draft& draft, GenerationRun& run) {
+    const telemetry::JobStats* known = run.fresh_stats(draft.at);
+    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+    return hang_limit(draft.job().spec.watch.hang_seconds, usual);
+}
+
+// Whether a rank has reported a step in this generation.
+bool has_stepped(const Draft& draft, const Generation& live) {
+    const auto* report =
+        draft.at.series == nullptr
+            ? nullptr
+            : draft.at.series->report_of(draft.job().attempt()->number, live.number);
+    return report != nullptr && report->last_step >= 0;
+}
+
+// A rank has left with 0, and the others make no step any more: most often they wait for it in a
+// collective, for as long as its timeout is. It is no hang to be ended, for they may as well do
+// what comes after the last step; it is told, once.
+void warn_of_left(Draft& draft, GenerationRun& run) {
+    const Job& job = draft.job();
+    const Generation& live = *job.live_generation();
+    const auto verdict = run.hang_watch.look(draft.at.series, draft.at.steady, limit_of(draft, run),
+                                             has_stepped(draft, live));
+    if (!verdict || verdict->starting) {
+        return;
+    }
+    const auto world = static_cast<std::int32_t>(live.exited.size());
+    for (std::int32_t rank = 0; rank < world; ++rank) {
+        if (!live.exited[static_cast<std::size_t>(rank)] && is_busy(draft.at.series, rank)) {
+            return;
+        }
+    }
+    const event::RankExited& left = *live.first_left;
+    const std::string who = (left.launcher ? "the process that starts the ranks of "
+                                           : "rank " + std::to_string(left.rank) + " on ") +
+                            left.node + " left with exit 0" +
+                            (left.step < 0 ? "" : " at step " + std::to_string(left.step));
+    const std::string which =
+        who + (live.number > 1 ? " in generation " + std::to_string(live.number) : "") + "; ";
+    if (std::any_of(job.warnings.begin(), job.warnings.end(),
+                    [&](const std::string& known) { return known.starts_with(which); })) {
+        return;
+    }
+    const std::int32_t others = world - live.exited_count;
+    draft.warn(which + "no rank has made a step for " + std::to_string(verdict->silence.count()) +
+                   " s, and " + std::to_string(others) +
+                   (others == 1 ? " other may wait" : " others may wait") + " for it",
+               left.node);
+}
+
 // Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
 void watch_for_hang(Draft& draft, AttemptRun& run) {
-    const auto* series = draft.at.series;
     const Generation* live = draft.job().live_generation();
     if (live != nullptr && live->hang) {
         hang_is_over(draft, run.generation);
     }
     desync_outlived(draft, run.generation);
     live = draft.job().live_generation();
+    if (live != nullptr && live->running_at != 0 && !live->first_failure && live->first_left &&
+        live->stopped.empty() && !all_ranks_ended(draft.job()) && !work_done(draft.job())) {
+        warn_of_left(draft, run.generation);
+        return;
+    }
     if (live == nullptr || live->running_at == 0 || live->exited_count > 0 || live->first_failure ||
         (run.generation.evidence && run.generation.evidence->hang)) {
         return;
     }
-    const telemetry::JobStats* known = run.generation.fresh_stats(draft.at);
-    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
-    const auto* report = series == nullptr
-                             ? nullptr
-                             : series->report_of(draft.job().attempt()->number, live->number);
-    auto verdict = run.generation.hang_watch.look(
-        series, draft.at.steady, hang_limit(draft.job().spec.watch.hang_seconds, usual),
-        report != nullptr && report->last_step >= 0);
+    auto verdict =
+        run.generation.hang_watch.look(draft.at.series, draft.at.steady,
+                                       limit_of(draft, run.generation), has_stepped(draft, *live));
     const auto kind = static_cast<std::size_t>(AnomalyKind::hang);
     if (live->hang) {
         return;  // told already, and not to be ended: or it would have been
