@@ -195,7 +195,43 @@ Error no_such_field(const std::string& path) {
     return {Errc::not_found, meant.empty() ? message : message + "; did you mean " + meant + "?"};
 }
 
+Json json_of_field(const SpecField& field) {
+    Json out = Json::object();
+    out["field"] = field.path;
+    out["type"] = field.type;
+    out["required"] = field.required;
+    out["description"] = field.description;
+    return out;
+}
+
 }  // namespace
+
+Result<Json> explain_json(const std::string& path) {
+    Json out = Json::object();
+    std::string parent;
+    if (!path.empty()) {
+        const SpecField* field = find_field(path);
+        const auto cause = parse_cause_class(path);
+        if (field == nullptr && cause) {
+            out["cause"] = path;
+            out["description"] = meaning(*cause);
+            return out;
+        }
+        if (field == nullptr) {
+            return fail(no_such_field(path));
+        }
+        parent = field->path;
+        out = json_of_field(*field);
+        out["schema"] = field->schema;
+    }
+    out["fields"] = Json::array();
+    for (const SpecField& field : spec_fields()) {
+        if (lies_below(field.path, parent)) {
+            out["fields"].push_back(json_of_field(field));
+        }
+    }
+    return out;
+}
 
 Result<std::vector<std::string>> explain_field(const Terminal& terminal, const std::string& path) {
     const std::size_t width =

@@ -107,6 +107,12 @@ Exit without_daemon(const CLI::App& app, const Options& options, const std::stri
         return Exit::ok;
     }
     if (verb == "explain") {
+        if (options.json) {
+            const auto json = explain_json(options.field);
+            (json ? std::cout : std::cerr)
+                << (json ? json->dump(2) : "error: " + json.error().message) << "\n";
+            return json ? Exit::ok : Exit::not_found;
+        }
         const auto lines = explain_field(Terminal::detect(), options.field);
         if (!lines) {
             std::cerr << "error: " << lines.error().message << "\n";

@@ -1,6 +1,7 @@
 """The program lockstep itself, whatever the verb: output that cannot be written, arguments that make no sense, and
 what is shown of a line that ranks draw again and again."""
 
+import json
 import os
 import signal
 import subprocess
@@ -230,6 +231,8 @@ class CommandLine(harness.TestCase):
         done = self.lockstep("explain", "rank_exit")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"lockstep logs ID --failed", done.stdout)
+        for words in ((), ("resources.nodes",), ("rank_exit",)):
+            self.assertIsInstance(json.loads(self.lockstep("explain", *words, "--json").stdout), dict, words)
 
     def test_a_progress_bar_moves_on_a_terminal_and_is_one_line_in_a_pipe(self):
         gate = self.root / "go"

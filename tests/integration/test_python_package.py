@@ -163,6 +163,18 @@ class Package(harness.TestCase):
                 assert error.status == 400 and error.errors[0]["pointer"] == "/resources/nodes", error.errors
             else:
                 raise SystemExit("0 nodes were accepted")
+            try:
+                lockstep.submit({"name": "bad"})
+            except lockstep.DaemonError as error:
+                assert str(error) == "POST /v1/jobs: 400 /framework: is required", error
+            for what in (5, None, "train.py", [1]):
+                for submit in (lockstep.submit, lockstep.Daemon().submit):
+                    try:
+                        submit(what)
+                    except TypeError as error:
+                        assert "a specification" in str(error) and type(what).__name__ in str(error), error
+                    else:
+                        raise SystemExit("it was taken")
             print("good")
             """)
         self.assertEqual(done.stdout, "good\n", done.stderr)

@@ -3,6 +3,7 @@
 #include "job/base/files.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
+#include "job/base/text.hpp"
 
 #include <sys/stat.h>
 
@@ -14,7 +15,7 @@ namespace {
 std::string text_of(const Json& object, const char* key) {
     const auto found = object.is_object() ? object.find(key) : object.end();
     return object.is_object() && found != object.end() && found->is_string()
-               ? found->get<std::string>()
+               ? printable(found->get_ref<const std::string&>())
                : std::string{};
 }
 
@@ -33,7 +34,8 @@ std::optional<ExceptionNote> read_error_file(const std::filesystem::path& path, 
         return std::nullopt;
     }
     const Json& body = (*json)["message"];
-    const std::string line = body.is_string() ? body.get<std::string>() : text_of(body, "message");
+    const std::string line =
+        body.is_string() ? printable(body.get_ref<const std::string&>()) : text_of(body, "message");
     ExceptionNote note;
     note.pid = pid;
     note.final = true;

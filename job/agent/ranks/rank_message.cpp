@@ -137,6 +137,17 @@ tl::expected<RankMessage, BadRankMessage> parse_hello(const Json& json) {
     return hello;
 }
 
+// Foreign text, of which everything but its control characters is kept.
+void words(ObjectReader& in, std::string_view field, std::string& target, std::size_t max_bytes) {
+    const Json* given = in.raw(field);
+    if (given != nullptr && given->is_string() &&
+        given->get_ref<const std::string&>().size() <= max_bytes) {
+        target = printable(given->get_ref<const std::string&>());
+    } else {
+        in.string(field, target, max_bytes);  // says what is wrong with it
+    }
+}
+
 // As job/rank/python/hooks/_lockstep_hooks.py sends it.
 tl::expected<RankMessage, BadRankMessage> parse_exception(const Json& json) {
     std::vector<FieldError> errors;
@@ -146,10 +157,10 @@ tl::expected<RankMessage, BadRankMessage> parse_exception(const Json& json) {
     in.integer("pid", note.pid, 1, kInt64Max);
     in.boolean("final", note.final);
     in.number("time", time, 0, 1e12);
-    in.string("type", note.type, limits::kTextBytes);
-    in.string("message", note.message, 4 * limits::kErrorBytes);
-    in.string("traceback", note.traceback, 4 * limits::kTracebackBytes);
-    in.string("thread", note.thread, limits::kTextBytes);
+    words(in, "type", note.type, limits::kTextBytes);
+    words(in, "message", note.message, 4 * limits::kErrorBytes);
+    words(in, "traceback", note.traceback, 4 * limits::kTracebackBytes);
+    words(in, "thread", note.thread, limits::kTextBytes);
     in.integer("rank", note.rank, -1, limits::kRanks);
     if (note.type.empty() || note.pid == 0) {
         in.error("type", "type and pid must be given");
@@ -157,7 +168,8 @@ tl::expected<RankMessage, BadRankMessage> parse_exception(const Json& json) {
     if (const Json* chain = in.raw("chain"); chain != nullptr && chain->is_array()) {
         for (const Json& one : *chain) {
             if (one.is_array() && one.size() == 2 && one[0].is_string() && one[1].is_string()) {
-                note.chain.emplace_back(one[0].get<std::string>(), one[1].get<std::string>());
+                note.chain.emplace_back(printable(one[0].get_ref<const std::string&>()),
+                                        printable(one[1].get_ref<const std::string&>()));
             }
         }
     }

@@ -172,6 +172,20 @@ TEST(RankMessage, AnExceptionIsReadAsTheHooksSendIt) {
     EXPECT_FALSE(parse_rank_message(R"({"op":"exception","pid":7})", 0)) << "of what?";
 }
 
+// It was refused as a whole, and the cause had neither the message's other lines nor its words.
+TEST(RankMessage, OfAnExceptionWithNulOnlyThatIsLeftOut) {
+    const auto message = parse_rank_message(
+        R"({"op":"exception","pid":7,"final":true,"time":17,"type":"ValueError",
+            "message":"before\u0000after\nlast","traceback":"Trace\u0000back","chain":[
+            ["ValueError","before\u0000after"]],"thread":"","rank":2})",
+        0);
+    ASSERT_TRUE(message);
+    const auto& note = std::get<ExceptionNote>(*message);
+    EXPECT_EQ(note.message, "beforeafter\nlast");
+    EXPECT_EQ(note.traceback, "Traceback");
+    EXPECT_EQ(note.chain[0].second, "beforeafter");
+}
+
 TEST(RankMessage, AnswersCarryWhatTheOperationAsksFor) {
     wire::KeyReply reply;
     reply.ok = true;

@@ -1,5 +1,6 @@
 #include "job/cli/explain.hpp"
 
+#include "job/cli/fields.hpp"
 #include "job/model/spec/spec_schema.hpp"
 #include "job/model/state.hpp"
 
@@ -49,6 +50,25 @@ TEST(Explain, AWrongNameGetsTheNearest) {
                 HasSubstr("did you mean resources.spares?"));
     EXPECT_THAT(explain_field(Terminal{}, "resources.node").error().message,
                 HasSubstr("did you mean resources.nodes?"));
+}
+
+// --json printed the text for people.
+TEST(Explain, ForProgramsItIsJson) {
+    const auto field = explain_json("/resources/spares");
+    ASSERT_TRUE(field);
+    EXPECT_EQ(at(*field, "field"), "resources.spares");
+    EXPECT_EQ(at(*field, "type"), "integer");
+    EXPECT_EQ(at(*field, "required"), false);
+    EXPECT_EQ(at(at(*field, "schema"), "maximum"), 1024);
+    EXPECT_TRUE(at(*field, "fields").empty());
+    const auto all = explain_json("");
+    ASSERT_TRUE(all);
+    EXPECT_EQ(at(at(*all, "fields").at(0), "field"), "name");
+    const auto cause = explain_json("rank_exit");
+    ASSERT_TRUE(cause);
+    EXPECT_EQ(at(*cause, "cause"), "rank_exit");
+    EXPECT_FALSE(at(*cause, "description").empty());
+    EXPECT_EQ(explain_json("rank_exti").error().code, Errc::not_found);
 }
 
 TEST(Explain, EveryCauseHasAMeaning) {

@@ -243,14 +243,18 @@ class Daemon:
         except ValueError:
             problem = {}
         words = problem.get("detail") or problem.get("title") or data[:200].decode("utf-8", "replace")
-        for error in problem.get("errors", []):
-            words += f"; {error.get('pointer')}: {error.get('message')}"
+        fields = [f"{error.get('pointer')}: {error.get('message')}" for error in problem.get("errors", [])]
+        if fields and words.startswith(fields[0]):  # "/name: is required (and 1 more)": all of them say it
+            words = ""
+        words = "; ".join([*filter(None, [words]), *fields])
         raise DaemonError(f"{method} {path}: {status} {words}", status, problem)
 
     # --- jobs -----------------------------------------------------------------------------------
     def submit(self, specification: Mapping[str, Any], key: Optional[str] = None) -> Job:
         """Submits a specification. key: the idempotency key; the same key and specification give the same job, so a
         submission whose answer was lost can be repeated. Without one it is repeated once by itself."""
+        if not isinstance(specification, Mapping):
+            raise TypeError(f"a specification is a mapping of its fields, not {type(specification).__name__}")
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         try:
             answer = self.call("POST", "/v1/jobs", dict(specification), headers)

@@ -110,6 +110,8 @@ def submit(what: Union[Callable[..., Any], Mapping[str, Any]], *arguments: Any, 
     memory_mb_per_node, time_limit …; partition, account, qos …; any other field of a specification (recovery,
     checkpoint, labels …). daemon: default Daemon(). environment: variables of the ranks.
     """
+    if not callable(what) and not isinstance(what, Mapping):
+        raise TypeError(f"submit() takes a function or a specification (a mapping of its fields), not {type(what).__name__}")
     daemon = daemon or Daemon()
     if not callable(what):
         if arguments or kwargs:
