@@ -68,12 +68,13 @@ Status write_and_rename(const std::filesystem::path& path, std::string_view byte
     ::unlink(temporary.c_str());
     UniqueFd fd{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
     if (!fd) {
-        return fail(errno_error("create " + temporary, errno));
+        // Of what was asked for: the other name is nobody's business.
+        return fail(errno_error("create " + path.string(), errno));
     }
     const auto give_up = [&](std::string_view what) {
         const int number = errno;
         ::unlink(temporary.c_str());
-        return fail(errno_error(std::string{what} + " " + temporary, number));
+        return fail(errno_error(std::string{what} + " " + path.string(), number));
     };
     while (!bytes.empty()) {
         const auto put = ::write(fd.get(), bytes.data(), bytes.size());

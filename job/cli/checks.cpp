@@ -1,5 +1,6 @@
 #include "job/cli/checks.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/cli/suggest.hpp"
 #include "job/cli/terminal.hpp"
@@ -67,6 +68,18 @@ CLI::Validator one_of(std::vector<std::string> words) {
 CLI::Validator not_empty() {
     return {[](const std::string& value) -> std::string {
                 return value.empty() ? "must not be empty" : "";
+            },
+            ""};
+}
+
+CLI::Validator visible_key() {
+    return {[](const std::string& value) -> std::string {
+                const bool visible = std::all_of(value.begin(), value.end(),
+                                                 [](char c) { return c > ' ' && c <= '~'; });
+                return visible && value.size() <= limits::kIdempotencyKeyBytes
+                           ? ""
+                           : "must be 1.." + std::to_string(limits::kIdempotencyKeyBytes) +
+                                 " visible ASCII characters";
             },
             ""};
 }

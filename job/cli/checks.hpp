@@ -18,5 +18,7 @@ CLI::Validator decimal_number(double least, double most);
 CLI::Validator one_of(std::vector<std::string> words);
 // A variable of the shell that is not set: "" is not the same as no option at all.
 CLI::Validator not_empty();
+// What lockstepd takes as an Idempotency-Key.
+CLI::Validator visible_key();
 
 }  // namespace lockstep::cli

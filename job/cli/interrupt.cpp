@@ -31,8 +31,11 @@ void tell(const std::string& text) {
 
 }  // namespace
 
-Interrupts::Interrupts(std::function<bool(const std::string& id)> cancel, std::string cancel_verb)
-    : cancel_(std::move(cancel)), cancel_verb_(std::move(cancel_verb)) {
+Interrupts::Interrupts(std::function<bool(const std::string& id)> cancel, std::string lockstep,
+                       std::string cancel_verb)
+    : cancel_(std::move(cancel)),
+      lockstep_(std::move(lockstep)),
+      cancel_verb_(std::move(cancel_verb)) {
     sigset_t set = interrupts();
     ::sigaddset(&set, kEndOfWait);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -80,9 +83,9 @@ void Interrupts::on_interrupt(int number) {
         tell(quiet ? "\n" : "");
         ::_exit(static_cast<int>(Exit::interrupted));
     }
-    tell("\ninterrupted; the job goes on: lockstep follow " + id + "\n");
+    tell("\ninterrupted; the job goes on: " + lockstep_ + " follow " + id + "\n");
     if (number == SIGINT) {
-        tell("to end it: Ctrl-C again now, or " + cancel_verb_ + " " + id + "\n");
+        tell("to end it: Ctrl-C again now, or " + lockstep_ + " " + cancel_verb_ + " " + id + "\n");
         const sigset_t set = interrupts();
         const timespec patience{kSecondThought.count(), 0};
         if (::sigtimedwait(&set, nullptr, &patience) == SIGINT && cancel_(id)) {

@@ -17,8 +17,9 @@ class Interrupts {
     // Called from the other thread, as the last thing that this program does. Blocks SIGINT and
     // SIGTERM for the calling thread and those it starts.
     // `cancel_verb`: what does the same by hand, to be followed by the id.
+    // `lockstep`: how this one was called, with the address that it was given (typed.hpp).
     explicit Interrupts(std::function<bool(const std::string& id)> cancel,
-                        std::string cancel_verb = "lockstep cancel");
+                        std::string lockstep = "lockstep", std::string cancel_verb = "cancel");
     Interrupts(const Interrupts&) = delete;
     Interrupts& operator=(const Interrupts&) = delete;
     ~Interrupts();
@@ -33,6 +34,7 @@ class Interrupts {
     void on_interrupt(int number);
 
     std::function<bool(const std::string& id)> cancel_;
+    const std::string lockstep_;
     const std::string cancel_verb_;
     std::timed_mutex turn_;  // held while something is being printed
     std::mutex guard_;       // of id_

@@ -27,7 +27,8 @@ namespace {
 
 // What the signal handler writes: only what is async-signal-safe may happen there, so the text is
 // made beforehand.
-std::array<char, 256> farewell{};
+std::array<char, 4096> farewell{};  // a handler may not allocate
+std::string lockstep_again = "lockstep";
 volatile std::sig_atomic_t farewell_size = 0;
 
 extern "C" void on_interrupt(int /*signal*/) {
@@ -57,8 +58,9 @@ void sleep_or_resize(Terminal& terminal, std::chrono::milliseconds time) {
 
 void set_farewell(const std::string& id) {
     const std::string text = id.empty() ? "\n"
-                                        : "\ninterrupted; the job goes on: lockstep follow " + id +
-                                              "\nto end it: lockstep cancel " + id + "\n";
+                                        : "\ninterrupted; the job goes on: " + lockstep_again +
+                                              " follow " + id + "\nto end it: " + lockstep_again +
+                                              " cancel " + id + "\n";
     farewell_size = 0;
     const std::size_t size = std::min(text.size(), farewell.size());
     std::copy_n(text.begin(), size, farewell.begin());
@@ -160,6 +162,7 @@ Exit with_daemon(const Options& options, const std::string& verb, const OutputBu
     }
     Terminal terminal = Terminal::detect();
     const SystemClock clock;
+    lockstep_again = same_lockstep(options);
     Context context{options,
                     terminal,
                     *client,
@@ -175,7 +178,7 @@ Exit with_daemon(const Options& options, const std::string& verb, const OutputBu
         const bool sweep = !options.run.sweep.empty();
         Interrupts interrupts{
             [&access, sweep](const std::string& id) { return cancel_now(*access, id, sweep); },
-            sweep ? "lockstep cancel --sweep" : "lockstep cancel"};
+            same_lockstep(options), sweep ? "cancel --sweep" : "cancel"};
         context.watching = [&interrupts](const std::string& id) { interrupts.watching(id); };
         context.sleep = [&interrupts, sleep = context.sleep](std::chrono::milliseconds time) {
             interrupts.while_idle([&sleep, time] { sleep(time); });

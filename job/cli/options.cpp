@@ -75,11 +75,10 @@ void declare_submit(CLI::App& app, Options& options) {
         ->add_flag("-f,--follow", options.follow,
                    "Stay and show every rank until the job has ended")
         ->excludes(wait);
-    submit
-        ->add_option("--idempotency-key", options.idempotency_key,
-                     "Name of this submission: the same key never makes a second job (default: "
-                     "random)")
-        ->type_name("KEY");
+    CLI::Option* key = submit->add_option(
+        "--idempotency-key", options.idempotency_key,
+        "Name of this submission: the same key never makes a second job (default: random)");
+    key->check(visible_key())->type_name("KEY");
     CLI::App* render =
         verb(app, "render",
              "Show what a submission would run, and when Slurm would start it, without running it");

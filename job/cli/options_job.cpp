@@ -83,6 +83,7 @@ void takes_key(CLI::App& verb, Options& options) {
     verb.add_option("--idempotency-key", options.idempotency_key,
                     "Name of this command: under the same key it is done once, however often it is "
                     "repeated (default: random)")
+        ->check(visible_key())
         ->type_name("KEY");
 }
 

@@ -11,6 +11,8 @@
 #include "job/cli/spec_file.hpp"
 #include "job/cli/submit.hpp"
 #include "job/cli/typed.hpp"
+#include "job/model/spec/spec.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -176,6 +178,16 @@ Status check_chdir(const Context& context, const Caller& caller,
     return {};
 }
 
+// What lockstepd would refuse of the document whatever its scheduler is: a dry run asks nobody.
+Status check_specification(const Json& spec) {
+    if (has_sweep(spec)) {
+        const auto sweep = parse_sweep(spec);
+        return sweep ? Status{} : fail(sweep.error());
+    }
+    const auto one = parse_spec(spec);
+    return one ? Status{} : fail(one.error());
+}
+
 }  // namespace
 
 Result<Caller> caller_of(const RunOptions& options) {
@@ -244,12 +256,13 @@ Exit run_job(Context& context) {
     for (const std::string& warning : plan->warnings) {
         context.err << "warning: " << one_line(warning) << "\n";
     }
-    if (options.dry_run) {
-        return Exit::ok;
-    }
     Document document;
     document.json = std::move(plan->spec);
     document.made_by = MadeBy::run;
+    if (options.dry_run) {
+        const Status good = check_specification(document.json);
+        return good ? Exit::ok : report_mistakes(context, document, good.error());
+    }
     const auto id = send_job(context, document, "");
     return id ? stay_with(context, *id) : id.error();
 }

@@ -125,7 +125,14 @@ Result<Admission> LocalScheduler::admit(const JobSpec& spec) const {
         return fail(
             field_errors({{"/container/runtime", "apptainer is not installed on this machine"}}));
     }
-    if (!spec.slurm.empty()) {
+    SlurmSpec rest = spec.slurm;
+    rest.partition.clear();
+    if (!spec.slurm.partition.empty()) {
+        warnings->push_back("partition " + spec.slurm.partition +
+                            " has no effect: the local scheduler has no partitions, all jobs run "
+                            "on this machine");
+    }
+    if (!rest.empty()) {
         warnings->push_back("slurm has no effect: jobs run on this machine, not on Slurm");
     }
     if (spec.checkpoint.seconds_before_timeout > 0) {

@@ -122,6 +122,8 @@ class CommandLine(harness.TestCase):
                                  (("token", "create", "x", "--expires", "9999d"), "--expires 9999d: at most 3650d"),
                                  (("token", "create", "x", "--user", "a b"), "error: --user a b: must match "),
                                  (("token", "create", "a b"), "error: NAME a b: must match "),
+                                 (("restart", "last", "--idempotency-key", "a b"), "--idempotency-key: must be 1..255 visible ASCII"),
+                                 (("submit", "x.json", "--idempotency-key", "a" * 256), "--idempotency-key: must be 1..255"),
                                  (("secret", "set", "A", "--from-file", "/etc"), "--from-file: /etc is a folder"),
                                  (("secret", "set", "A", "--from-file", "none"), "--from-file: open none: No such file")):
             with self.subTest(arguments):
@@ -162,6 +164,25 @@ class CommandLine(harness.TestCase):
         done = self.lockstep("run", "--chdir", "nope", "--dry-run", "--", "true")  # asks nobody
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b"warning: --chdir nope: there is no such folder on this machine", done.stderr)
+
+    def test_a_partition_of_the_local_scheduler_is_said_to_be_none(self):
+        done = self.lockstep("run", "-p", "gpu", "--wait", "--", "true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b"warning: partition gpu has no effect: the local scheduler has no partitions", done.stderr)
+        self.assertNotIn(b"slurm has no effect", done.stderr)
+
+    def test_a_dry_run_refuses_what_the_real_one_does(self):
+        for words, said in ((("-t", "5x"), b"error: --time 5x: not a time limit"), (("--sweep", "resources.nodes=0"), b"--sweep resources.nodes: "),
+                            (("--label", "a b=c"), b"--label a b=c: ")):
+            with self.subTest(words):
+                done = self.lockstep("run", *words, "--dry-run", "--", "true")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(said, done.stderr)
+        self.assertEqual(self.lockstep("run", "-t", "5", "--sweep", "lr=1,2", "--dry-run", "--", "echo", "{lr}").returncode, 0)
+
+    def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(self):
+        done = self.lockstep("run", "-o", "/nope/x", "--dry-run", "--", "true")
+        self.assertEqual((done.returncode, done.stderr), (8, b"error: -o: create /nope/x: No such file or directory\n"))
 
     def test_what_is_refused_is_named_by_its_option(self):
         for words, name in ((("-t", "5x"), "--time 5x: "), (("--notify", "pigeon"), "--notify pigeon: "),

@@ -302,6 +302,11 @@ class Interrupt(RunCase):
         self.assertIn(f"lockstep cancel {job}", screen)
         self.assertEqual(self.daemon.job(job)["state"], "running")
 
+    def test_what_is_to_be_typed_next_asks_the_same_lockstepd(self):
+        _, screen, job = self.pressed(1, "--url", self.daemon.url)
+        for verb in ("follow", "cancel"):
+            self.assertIn(f"lockstep --url {self.daemon.url} {verb} {job}", screen)
+
     def test_the_second_cancels_it(self):
         code, screen, job = self.pressed(2)
         self.assertEqual(code, 7, screen)

@@ -69,6 +69,14 @@ TEST_F(Files, InASharedFolderNoLinkIsFollowedAndNoPipeWaitedFor) {
     EXPECT_EQ(read_plain_tail(folder_ / "secret", 9).value_or(""), "mine");
 }
 
+// `lockstep run -o /nope/x` said "create /nope/x.tmp.4711".
+TEST_F(Files, AnErrorNamesTheFileThatWasAskedForAndNoTemporaryOne) {
+    const auto path = folder_ / "nope" / "x";
+    const auto done = write_file_atomic(path, "new");
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().message, "create " + path.string() + ": No such file or directory");
+}
+
 TEST_F(Files, NothingIsWrittenIntoWhatAnotherLaidInTheWay) {
     const auto path = folder_ / "agent.json";
     const auto in_the_way = path.string() + ".tmp." + std::to_string(::getpid());
