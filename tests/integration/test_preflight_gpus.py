@@ -2,6 +2,7 @@
 tests/support/fake_nvml, of which one node's has a bad GPU, and made-up trees of /proc and /sys."""
 
 import json
+import pathlib
 import unittest
 
 import harness
@@ -123,6 +124,24 @@ class PreflightGpus(test_preflight.PreflightCase):
         job = self.gpu_job(environment={"NCCL_IB_HCA": "^mlx5_0"})
         done = self.daemon.wait_state(job["id"], harness.FINAL)
         self.assertEqual((done["state"], self.findings(done)), ("succeeded", []))
+
+    def test_ranks_get_the_rdma_ports_that_are_active_on_every_node(self):
+        state = "sys/class/infiniband/mlx5_{}/ports/1/state".format
+        self.nodes("", files={state(0): "4: ACTIVE\n", state(1): "1: DOWN\n"},
+                   others={state(0): "4: ACTIVE\n", state(1): "4: ACTIVE\n"})
+        conf = self.root / "nccl.conf"
+        conf.write_text("NCCL_IB_HCA=mlx5\n", encoding="utf-8")
+        def told(nodes=2, **environment):
+            job = self.daemon.submit(harness.command_job(
+                "ports", "/bin/sh", "-c", "echo ports $NCCL_IB_HCA", environment=environment,
+                resources={"nodes": nodes, "ranks_per_node": 1, "gpus_per_node": 2}))["id"]
+            self.daemon.wait_state(job, "succeeded")
+            return [self.daemon.rank_log(job, rank).strip() for rank in range(nodes)]
+        if not pathlib.Path("/etc/nccl.conf").exists():
+            self.assertEqual(told(), ["ports =mlx5_0:1", "ports =mlx5_0:1"])
+        self.assertEqual(told(1), ["ports"])
+        self.assertEqual(told(NCCL_IB_HCA="=mlx5_0"), ["ports =mlx5_0", "ports =mlx5_0"])
+        self.assertEqual(told(NCCL_CONF_FILE=str(conf)), ["ports", "ports"])
 
 
 if __name__ == "__main__":

@@ -35,6 +35,11 @@ GenerationRun::GenerationRun(const Job& job) : anomalies_before(job.anomalies) {
     table = std::make_shared<const std::string>(wire::encode(wire::DaemonMessage{all}));
 }
 
+std::vector<std::string> GenerationRun::ports_of(std::int32_t slot) const {
+    const auto found = rdma_ports.find(slot);
+    return found == rdma_ports.end() ? std::vector<std::string>{} : found->second;
+}
+
 const telemetry::JobStats* GenerationRun::fresh_stats(const Surroundings& at) {
     if (at.series == nullptr) {
         return nullptr;

@@ -16,6 +16,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -64,6 +65,9 @@ struct GenerationRun {
     // TABLE and its digest; none: WORLD has all of it.
     std::shared_ptr<const std::string> table{};
     std::string table_digest{};
+    // The RDMA ports of each node of several, by slot, as the pre-flight has found them. After a
+    // restart of the daemon nobody is told any: then NCCL takes what it finds.
+    std::map<std::int32_t, std::vector<std::string>> rdma_ports{};
     // The rendezvous keys of its ranks; none: nobody has asked for one. Whoever waits for a key
     // when it ends is not answered any more.
     std::optional<KvStore> keys{};
@@ -80,6 +84,8 @@ struct GenerationRun {
     std::int32_t deaf_told = 0;    // of those events, the ones that name a rank
     // The job's anomalies before it; after a restart of the daemon, before that.
     std::array<std::int64_t, kAnomalyKinds> anomalies_before{};
+    // Of its node in this slot.
+    std::vector<std::string> ports_of(std::int32_t slot) const;
     // From telemetry, at most 250 ms old; nullptr if nothing was reported.
     const telemetry::JobStats* fresh_stats(const Surroundings& at);
     // The same as they were last asked for; none: not yet.

@@ -244,6 +244,9 @@ void JobMachine::form_generation(Draft& draft) {
 
 void JobMachine::become(const after::Form& one, Effects& out, const Surroundings& at) {
     begin_generation(at);
+    if (one.slots.size() > 1) {
+        run_.generation.rdma_ports = run_.preflight.active_ports(one.slots);
+    }
     wire::World told = world();
     for (std::size_t node = 0; node < one.slots.size(); ++node) {
         if (const auto link = run_.links.find(one.slots[node]); link != run_.links.end()) {
@@ -251,6 +254,7 @@ void JobMachine::become(const after::Form& one, Effects& out, const Surroundings
             told.first_rank = told.node_rank * told.local_ranks;
             told.address = own_address(*link->second, told.node_rank);
             told.admitted = node == 0 ? admitted() : std::vector<std::string>{};
+            told.rdma_ports = run_.generation.ports_of(one.slots[node]);
             out.send(link->second, told);
         }
     }

@@ -22,6 +22,7 @@ void JobMachine::become(const after::SendWorld& one, Effects& out, const Surroun
     if (node_rank == 0) {
         told.admitted = admitted();
     }
+    told.rdma_ports = run_.generation.ports_of(one.link->node_rank);
     out.send(one.link, told);
 }
 

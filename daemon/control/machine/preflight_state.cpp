@@ -1,6 +1,7 @@
 #include "daemon/control/machine/preflight_state.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/model/preflight/preflight_devices.hpp"
 
 #include <algorithm>
 
@@ -121,6 +122,15 @@ std::string PreflightState::proven(std::int32_t slot) const {
 const NodeFacts* PreflightState::facts(std::int32_t slot) const {
     const auto found = nodes_.find(slot);
     return found == nodes_.end() || !found->second.facts ? nullptr : &*found->second.facts;
+}
+
+std::map<std::int32_t, std::vector<std::string>> PreflightState::active_ports(
+    const std::vector<std::int32_t>& slots) const {
+    std::map<std::int32_t, const NodeFacts*> nodes;
+    for (const std::int32_t slot : slots) {
+        nodes[slot] = facts(slot);
+    }
+    return lockstep::active_ports(nodes);
 }
 
 bool PreflightState::late(const Node& node, const JobSpec& spec, Time now) const {

@@ -57,6 +57,9 @@ class PreflightState {
     // Where its peers reached it; "" = nobody has tried.
     std::string proven(std::int32_t slot) const;
     const NodeFacts* facts(std::int32_t slot) const;
+    // active_ports() of these nodes' facts.
+    std::map<std::int32_t, std::vector<std::string>> active_ports(
+        const std::vector<std::int32_t>& slots) const;
 
     // A round that may begin now: to be sent. `slots`: of the allocation, spares included.
     std::optional<Round> begin(const JobSpec& spec, Time now);

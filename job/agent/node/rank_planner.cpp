@@ -25,6 +25,17 @@ std::string numbered(const char* format, std::int32_t number) {
     return text.data();
 }
 
+// NCCL takes a name for a prefix unless = stands before it. A site that has chosen in NCCL's own
+// files is not overruled: variables would go before these.
+void choose_for_nccl(const char* variable, const std::string& names, const JobSpec& spec,
+                     std::map<std::string, std::string>& inherited) {
+    auto all = spec.environment;  // the job's own go before what is inherited
+    all.insert(inherited.begin(), inherited.end());
+    if (!nccl_conf_names(variable, all)) {
+        inherited.try_emplace(variable, "=" + names);
+    }
+}
+
 }  // namespace
 
 RankPlace RankPlanner::place_of(std::int32_t local_rank) const {
@@ -109,13 +120,10 @@ Result<RankGroup::RankPlan> RankPlanner::plan_of(
     // the interface of the address that reached the daemon is known to work.
     if (const auto name = interface_of(address); !name.empty()) {
         inherited.try_emplace("GLOO_SOCKET_IFNAME", name);
-        // NCCL takes a name for a prefix unless = stands before it. A site that has chosen an
-        // interface in NCCL's own files is not overruled: variables would go before these.
-        auto all = spec.environment;  // the job's own go before what is inherited
-        all.insert(inherited.begin(), inherited.end());
-        if (!nccl_conf_names("NCCL_SOCKET_IFNAME", all)) {
-            inherited.try_emplace("NCCL_SOCKET_IFNAME", "=" + name);
-        }
+        choose_for_nccl("NCCL_SOCKET_IFNAME", name, spec, inherited);
+    }
+    if (!world.rdma_ports.empty()) {
+        choose_for_nccl("NCCL_IB_HCA", comma_joined(world.rdma_ports), spec, inherited);
     }
     if (!place.inspector.plugin.empty()) {
         auto all = spec.environment;

@@ -5,6 +5,8 @@
 #include "job/model/preflight/preflight.hpp"
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +31,12 @@ void check_nics(const PreflightNode& node, const JobSpec& spec, std::vector<Pref
 // An RDMA port that is active on other nodes and not on this one.
 void compare_nics(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
                   std::vector<PreflightFinding>& out);
+
+// The RDMA ports, "mlx5_0:1", that each of these nodes' ranks should use: those that are active on
+// every node, or, where the nodes name theirs differently, each node's own active ones. Nothing if
+// one of them has none, or has not said: NCCL does not meet over RDMA with one that has none.
+std::map<std::int32_t, std::vector<std::string>> active_ports(
+    const std::map<std::int32_t, const NodeFacts*>& nodes);
 
 // Whether NCCL takes port `port` of `device` with this NCCL_IB_HCA: "mlx5_0:1,mlx5_2" (prefixes of
 // names), "=mlx5_1" (whole names), "^mlx5_3" (all but those), "" (all). NCCL's documentation of its

@@ -1,4 +1,5 @@
 // What is made of the states of a node's network interfaces and RDMA ports.
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/preflight/preflight_devices.hpp"
 
@@ -58,6 +59,35 @@ void check_nics(const PreflightNode& node, const JobSpec& spec,
                 spec.resources.gpus_per_node > 0, out);
         }
     }
+}
+
+std::map<std::int32_t, std::vector<std::string>> active_ports(
+    const std::map<std::int32_t, const NodeFacts*>& nodes) {
+    std::map<std::int32_t, std::vector<std::string>> own;
+    std::map<std::string, std::size_t> count;
+    for (const auto& [slot, facts] : nodes) {
+        // Of a list that was cut off nobody knows what is missing.
+        if (facts == nullptr || facts->nics.size() >= limits::kNics) {
+            return {};
+        }
+        for (const NicFact& nic : facts->nics) {
+            if (nic.rdma && nic.state == kActive) {
+                own[slot].push_back(nic.name);
+                ++count[nic.name];
+            }
+        }
+    }
+    if (own.size() != nodes.size()) {
+        return {};
+    }
+    const auto everywhere = [&](const std::string& name) { return count[name] == nodes.size(); };
+    if (std::any_of(count.begin(), count.end(),
+                    [&](const auto& one) { return one.second == nodes.size(); })) {
+        for (auto& [slot, names] : own) {
+            std::erase_if(names, [&](const std::string& name) { return !everywhere(name); });
+        }
+    }
+    return own;
 }
 
 // One that is down on every node has probably never been plugged in.

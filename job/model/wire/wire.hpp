@@ -301,6 +301,8 @@ struct World {
     // For the node of rank 0 only, which may serve what the ranks meet at (store_guard.hpp): all
     // addresses of the world's nodes; empty = not known of all of them.
     std::vector<std::string> admitted{};
+    // The RDMA ports, "mlx5_0:1", of this node that NCCL is to take; empty = what it finds.
+    std::vector<std::string> rdma_ports{};
 };
 // What is the same for every node of a large world and needed by few: sent on request.
 // An agent keeps it; the next generation's is the same if its digest is.

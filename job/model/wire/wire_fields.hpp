@@ -326,6 +326,7 @@ void fields(V& visit, M& m) {
     visit.optional("table", m.table);
     visit.optional("address", m.address);
     visit.optional("admitted", m.admitted);
+    visit.optional("rdma_ports", m.rdma_ports);
 }
 template <class V, class M>
     requires std::is_same_v<std::remove_const_t<M>, Abort>

@@ -55,7 +55,8 @@ std::vector<DaemonMessage> daemon_samples() {
                 2,
                 "0123abcd",
                 "10.0.0.2",
-                {"10.0.0.1", "10.0.0.2", "fd00::1"}};
+                {"10.0.0.1", "10.0.0.2", "fd00::1"},
+                {"mlx5_0:1", "mlx5_1:1"}};
     KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", "", true, "1", 12};
     return {welcome,
             world,

@@ -1,5 +1,7 @@
 // GPUs and network ports: what is read of them, what is made of it.
 #include "job/agent/preflight/preflight_facts.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
 #include "job/model/preflight/preflight_devices.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/preflight/preflight_nodes.hpp"
@@ -314,6 +316,38 @@ TEST(PreflightNics, APortThatNcclIsToTakeFailsByItself) {
     EXPECT_EQ(found[1].expected, "ACTIVE, as NCCL_IB_HCA takes it");
     nodes[1].facts.nics = {{"mlx5_0:1", "", true, true, "ACTIVE"}};
     EXPECT_THAT(compare_nodes(nodes, gpu_spec(2)), IsEmpty()) << "not told twice";
+}
+
+// A job's ranks must not each choose ports of which another node's are down.
+TEST(PreflightNics, PortsForNcclAreThoseThatAreActiveOnEveryNode) {
+    const auto of = [](const std::vector<std::vector<NicFact>>& nics) {
+        std::vector<NodeFacts> facts(nics.size());
+        std::map<std::int32_t, const NodeFacts*> nodes;
+        for (std::size_t i = 0; i < nics.size(); ++i) {
+            facts[i].nics = nics[i];
+            nodes[static_cast<std::int32_t>(i)] = &facts[i];
+        }
+        std::vector<std::string> out;
+        for (const auto& [slot, ports] : active_ports(nodes)) {
+            out.push_back(std::to_string(slot) + " " + comma_joined(ports));
+        }
+        return out;
+    };
+    const NicFact ethernet{"eth0", "", false, false, "up"};
+    const NicFact a{"mlx5_0:1", "", true, false, "ACTIVE"};
+    const NicFact b{"mlx5_1:1", "", true, false, "ACTIVE"};
+    const NicFact down{"mlx5_1:1", "", true, false, "DOWN"};
+    EXPECT_THAT(of({{ethernet, a, b}, {ethernet, a, b}}),
+                ElementsAre("0 mlx5_0:1,mlx5_1:1", "1 mlx5_0:1,mlx5_1:1"));
+    EXPECT_THAT(of({{a, b}, {a, down}}), ElementsAre("0 mlx5_0:1", "1 mlx5_0:1"));
+    EXPECT_THAT(of({{a, down}, {b}}), ElementsAre("0 mlx5_0:1", "1 mlx5_1:1"))
+        << "named differently";
+    EXPECT_THAT(of({{a, b}, {down}}), IsEmpty()) << "one meets nobody over RDMA";
+    EXPECT_THAT(of({{ethernet}, {ethernet}}), IsEmpty());
+    EXPECT_THAT(of({{a}, std::vector<NicFact>(limits::kNics, a)}), IsEmpty()) << "cut off";
+    NodeFacts one;
+    one.nics = {a};
+    EXPECT_THAT(active_ports({{0, &one}, {1, nullptr}}), IsEmpty()) << "it has not said";
 }
 
 }  // namespace
