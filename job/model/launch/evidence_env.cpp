@@ -13,6 +13,11 @@ namespace {
 
 // torch's own number in newer versions; older ones have no recorder without one.
 constexpr const char* kTraceEntries = "2000";
+// All blocks of a collective must be on the GPU at once, or its ranks wait for each other for ever:
+// NCCL promises room for those of two ranks (its guide, NCCL_MULTI_RANK_GPU_ENABLE). More share
+// what a small GPU has room for.
+constexpr std::int32_t kRanksWithRoom = 2;
+constexpr std::int32_t kBlocksOfAGpu = 16;
 
 // By the first of its names that torch knows it by; the oldest is known to all of its versions.
 void set_unless(std::map<std::string, std::string>& out, std::initializer_list<const char*> names,
@@ -46,6 +51,10 @@ void add_evidence_defaults(std::map<std::string, std::string>& out, const JobSpe
     if (spec.resources.ranks_per_gpu > 1) {
         // NCCL's guide: 2.30 and later; without it "Multiple Ranks are using the same GPU".
         set_unless(out, {"NCCL_MULTI_RANK_GPU_ENABLE"}, "1");
+    }
+    if (spec.resources.ranks_per_gpu > kRanksWithRoom) {
+        set_unless(out, {"NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS"},
+                   std::to_string(std::max(kBlocksOfAGpu / spec.resources.ranks_per_gpu, 1)));
     }
     if (!traits_of(spec.framework).may_run_torch) {
         return;

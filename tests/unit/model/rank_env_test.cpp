@@ -107,6 +107,25 @@ TEST(RankEnvironment, RanksThatShareAGpuTakeItByTheirLocalRank) {
               0U);
 }
 
+// Four of them hung: NCCL's blocks of all ranks did not fit on the GPU at once.
+TEST(RankEnvironment, MoreThanTwoRanksOfAGpuTakeFewerBlocksEach) {
+    JobSpec shared = with_gpus(Framework::pytorch);
+    const auto blocks = [&](std::int32_t ranks) {
+        shared.resources.ranks_per_gpu = ranks;
+        const auto out = rank_environment(shared, place(), {});
+        const auto found = out.find("NCCL_MAX_CTAS");
+        return found == out.end() ? std::string{} : found->second;
+    };
+    EXPECT_EQ(blocks(1), "");
+    EXPECT_EQ(blocks(2), "") << "NCCL has room for two";
+    EXPECT_EQ(blocks(4), "4");
+    EXPECT_EQ(blocks(64), "1");
+    shared.environment = {{"NCCL_MAX_CTAS", "2"}};
+    EXPECT_EQ(blocks(4), "2");
+    shared.environment = {{"NCCL_MAX_NCHANNELS", "2"}};
+    EXPECT_EQ(blocks(4), "") << "the older name of the same";
+}
+
 TEST(RankEnvironment, WithGpusEvidenceOfAHangCanBeHad) {
     Variables expected = with_flight_recorder(torch_contract());
     expected["NCCL_SOCKET_MAGIC"] = magic_of(with_ras());
