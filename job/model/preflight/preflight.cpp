@@ -353,6 +353,7 @@ std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& no
                        false);
         }
     }
+    compare_gpu_models(nodes, spec, out);
     compare_nvlinks(nodes, spec, out);
     compare_nics(nodes, spec, out);
     compare_cpu_tests(nodes, out);

@@ -19,6 +19,11 @@ void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
 void compare_nvlinks(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
                      std::vector<PreflightFinding>& out);
 
+// GPUs of another model than most nodes have; not of a job that asks for several kinds of nodes,
+// slurm.constraint "a100|h100".
+void compare_gpu_models(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
+                        std::vector<PreflightFinding>& out);
+
 // What preflight.gpu_test has found of the node's GPUs, each by itself.
 void check_gpu_test(const PreflightNode& node, const JobSpec& spec,
                     std::vector<PreflightFinding>& out);

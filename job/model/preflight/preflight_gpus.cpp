@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -182,6 +183,17 @@ std::map<std::string, std::int32_t> usual_links(const std::vector<PreflightNode>
     return out;
 }
 
+// "NVIDIA H100 80GB HBM3", of a node with several kinds each once; "" = not known.
+std::string models_of(const PreflightNode& node) {
+    std::set<std::string> models;
+    for (const GpuHealth& gpu : node.facts.gpu.health) {
+        if (!gpu.model.empty()) {
+            models.insert(gpu.model);
+        }
+    }
+    return list_of({models.begin(), models.end()});
+}
+
 }  // namespace
 
 void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
@@ -203,6 +215,36 @@ void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
     if (spec.preflight.mode == PreflightMode::only && !node.facts.gpu.unseen.empty()) {
         report.warn("gpu_unseen", "not checked: " + list_of(node.facts.gpu.unseen),
                     "a driver and rights that show it");
+    }
+}
+
+// The slowest sets the pace of all, and the smallest memory the batch: nothing that fails.
+void compare_gpu_models(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
+                        std::vector<PreflightFinding>& out) {
+    const bool asked = spec.slurm.constraint.find('|') != std::string::npos;
+    if (spec.resources.gpus_per_node == 0 || asked) {
+        return;
+    }
+    std::map<std::int32_t, std::string> models;  // by slot, of nodes whose GPUs are known
+    std::map<std::string, std::size_t> votes;
+    for (const PreflightNode& node : nodes) {
+        if (std::string own = models_of(node); !own.empty()) {
+            ++votes[own];
+            models[node.slot] = std::move(own);
+        }
+    }
+    std::string usual;
+    for (const auto& [slot, own] : models) {
+        usual = usual.empty() || votes[own] > votes[usual] ? own : usual;
+    }
+    for (const PreflightNode& node : nodes) {
+        const auto own = models.find(node.slot);
+        if (own != models.end() && own->second != usual) {
+            const GpuReport report{node, false, out};
+            report.warn("gpu_model", "its GPUs are " + own->second,
+                        usual + ", as " + std::to_string(votes[usual]) + " of " +
+                            std::to_string(models.size()) + " nodes have");
+        }
     }
 }
 

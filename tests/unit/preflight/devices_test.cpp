@@ -318,6 +318,28 @@ TEST(PreflightNics, APortThatNcclIsToTakeFailsByItself) {
     EXPECT_THAT(compare_nodes(nodes, gpu_spec(2)), IsEmpty()) << "not told twice";
 }
 
+TEST(PreflightGpus, NodesWithAnotherModelThanMostAreNamed) {
+    auto nodes = good_nodes(4);
+    for (PreflightNode& node : nodes) {
+        node.facts.gpu.health = {good_gpu(0), good_gpu(1)};
+    }
+    JobSpec spec = gpu_spec(4, 2);
+    EXPECT_THAT(compare_nodes(nodes, spec), IsEmpty());
+    nodes[2].facts.gpu.health[0].model = nodes[2].facts.gpu.health[1].model = "A100";
+    nodes[3].facts.gpu.health[1].model = "A100";
+    const auto found = compare_nodes(nodes, spec);
+    EXPECT_THAT(lines(found), ElementsAre("n2 gpu_model warn: its GPUs are A100",
+                                          "n3 gpu_model warn: its GPUs are A100, H100"));
+    EXPECT_EQ(found[0].expected, "H100, as 2 of 4 nodes have");
+    spec.slurm.constraint = "a100|h100";
+    EXPECT_THAT(compare_nodes(nodes, spec), IsEmpty()) << "it was asked for";
+    spec.slurm.constraint = "";
+    nodes[3].facts.gpu.health.clear();
+    EXPECT_THAT(lines(compare_nodes(nodes, spec)), ElementsAre(HasSubstr("n2 gpu_model")))
+        << "of another one it is not known";
+    EXPECT_THAT(compare_nodes(nodes, spec_of(4)), IsEmpty()) << "it uses none";
+}
+
 // A job's ranks must not each choose ports of which another node's are down.
 TEST(PreflightNics, PortsForNcclAreThoseThatAreActiveOnEveryNode) {
     const auto of = [](const std::vector<std::vector<NicFact>>& nics) {
