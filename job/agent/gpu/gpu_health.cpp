@@ -145,6 +145,12 @@ void Look::identify(nvml::Device gpu, GpuHealth& out) const {
     if (api.name != nullptr && api.name(gpu, text.data(), 96) == kSuccess) {
         out.model = text.data();
     }
+    // A GPU that cannot be divided does not know the question.
+    unsigned int now = 0;
+    unsigned int later = 0;
+    if (api.mig_mode != nullptr && api.mig_mode(gpu, &now, &later) == kSuccess) {
+        out.mig = now == nvml::kEnabled ? 1 : 0;
+    }
     if (nvml::PciInfo pci{}; api.pci != nullptr && api.pci(gpu, &pci) == kSuccess) {
         pci.bus_id[sizeof pci.bus_id - 1] = '\0';
         out.bus = pci.bus_id;

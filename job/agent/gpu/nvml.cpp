@@ -44,6 +44,7 @@ void find_all(void* library, nvml::Api& api) {
     find(library, api.ecc_errors, {"nvmlDeviceGetTotalEccErrors"});
     find(library, api.remapped_rows, {"nvmlDeviceGetRemappedRows"});
     find(library, api.retired_pages_pending, {"nvmlDeviceGetRetiredPagesPendingStatus"});
+    find(library, api.mig_mode, {"nvmlDeviceGetMigMode"});
     // The second is the name before driver 535, and still there.
     find(library, api.clock_reasons,
          {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"});

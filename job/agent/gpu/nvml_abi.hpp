@@ -246,6 +246,7 @@ struct Api {
     Return (*remapped_rows)(Device, unsigned int*, unsigned int*, unsigned int*,
                             unsigned int*) = nullptr;
     Return (*retired_pages_pending)(Device, int*) = nullptr;
+    Return (*mig_mode)(Device, unsigned int*, unsigned int*) = nullptr;  // current, after a reset
     Return (*clock_reasons)(Device, unsigned long long*) = nullptr;
     Return (*link_state)(Device, unsigned int, int*) = nullptr;
     Return (*link_errors)(Device, unsigned int, int, unsigned long long*) = nullptr;

@@ -64,6 +64,7 @@ struct GpuHealth {
     std::int32_t remap_failed = -1;      // 1: one could not be
     std::int32_t pages = -1;             // 1: pages of its memory wait to be retired
     std::int32_t recovery = -1;          // nvmlDeviceGpuRecoveryAction_t
+    std::int32_t mig = -1;               // 1: divided into slices
     std::int64_t slowdown = -1;          // the kSlowdown… bits
     std::int32_t temperature = -1;       // °C
     std::int64_t memory_mb = -1;         // MiB in use

@@ -160,6 +160,23 @@ void check_links(const GpuReport& report, const GpuHealth& gpu) {
     }
 }
 
+// It may be on purpose, and says why there are no plots and why NCCL may not start.
+void check_division(const GpuReport& report, const PreflightNode& node) {
+    std::vector<std::string> divided;
+    for (const GpuHealth& gpu : node.facts.gpu.health) {
+        if (gpu.mig == 1) {
+            divided.push_back(name_of(gpu));
+        }
+    }
+    if (!divided.empty()) {
+        report.warn("gpu_mig",
+                    list_of(divided) + (divided.size() == 1 ? " is" : " are") +
+                        " divided into slices (MIG)",
+                    "whole GPUs: a process sees one slice, NVML tells no use of a slice, and an "
+                    "older NCCL refuses two slices of one GPU");
+    }
+}
+
 // How many active NVLinks most GPUs of each model have; of two numbers as frequent the larger.
 std::map<std::string, std::int32_t> usual_links(const std::vector<PreflightNode>& nodes) {
     std::map<std::string, std::map<std::int32_t, std::size_t>> votes;
@@ -211,6 +228,7 @@ void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
         check_use(report, gpu);
         check_links(report, gpu);
     }
+    check_division(report, node);
     // Only who asks about the nodes wants to know what is not known of them.
     if (spec.preflight.mode == PreflightMode::only && !node.facts.gpu.unseen.empty()) {
         report.warn("gpu_unseen", "not checked: " + list_of(node.facts.gpu.unseen),

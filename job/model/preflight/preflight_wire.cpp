@@ -104,6 +104,7 @@ Json health_json(const GpuHealth& gpu) {
     out["remap_failed"] = gpu.remap_failed;
     out["pages"] = gpu.pages;
     out["recovery"] = gpu.recovery;
+    out["mig"] = gpu.mig;
     out["slowdown"] = gpu.slowdown;
     out["temperature"] = gpu.temperature;
     out["memory_mb"] = gpu.memory_mb;
@@ -158,6 +159,7 @@ GpuHealth read_health(const Json& json, std::vector<FieldError>& errors) {
     in.integer("remap_failed", out.remap_failed, -1, 1);
     in.integer("pages", out.pages, -1, 1);
     in.integer("recovery", out.recovery, -1, INT32_MAX);
+    in.integer("mig", out.mig, -1, 1);
     in.integer("slowdown", out.slowdown, -1, INT64_MAX);
     in.integer("temperature", out.temperature, -1, INT32_MAX);
     in.integer("memory_mb", out.memory_mb, -1, INT64_MAX);

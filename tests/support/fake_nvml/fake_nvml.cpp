@@ -106,7 +106,7 @@ Return nvmlDeviceGetPciInfo_v3(Device device, PciInfo* pci) {
 Return nvmlDeviceGetUtilizationRates(Device device, Utilization* out) {
     return with(device, [&](const Gpu& gpu) {
         *out = {gpu.utilization, 0};
-        return kSuccess;
+        return gpu.mig ? kErrorNotSupported : kSuccess;
     });
 }
 Return nvmlDeviceGetMemoryInfo(Device device, Memory* out) {
@@ -173,6 +173,12 @@ Return nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long lo
     return with(device, [&](const Gpu& gpu) {
         *out = gpu.reasons;
         return gpu.no.contains("reasons") ? kErrorNotSupported : kSuccess;
+    });
+}
+Return nvmlDeviceGetMigMode(Device device, unsigned int* current, unsigned int* pending) {
+    return with(device, [&](const Gpu& gpu) {
+        *current = *pending = gpu.mig ? kEnabled : 0;
+        return gpu.no.contains("mig") ? kErrorNotSupported : kSuccess;
     });
 }
 Return nvmlDeviceGetNvLinkState(Device device, unsigned int link, int* active) {

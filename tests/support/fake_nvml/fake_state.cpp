@@ -56,6 +56,8 @@ bool set_health(Gpu& gpu, const std::string& what, std::istringstream& in) {
     } else if (what == "no") {
         in >> word;
         gpu.no.insert(word);
+    } else if (what == "mig") {
+        gpu.mig = true;
     } else if (what == "hidden") {
         gpu.hidden = true;
     } else {

@@ -145,6 +145,16 @@ TEST_F(GpuHealthTest, ALostGpuIsNamedAndTheOthersAreLookedAt) {
     EXPECT_THAT(found.unseen, IsEmpty());
 }
 
+// Its plots were empty without a word.
+TEST_F(GpuHealthTest, SlicesAreTold) {
+    const GpuLook found = look("gpus 3\ngpu 1 mig\ngpu 2 no mig\n");
+    ASSERT_THAT(found.gpus, SizeIs(3));
+    EXPECT_EQ(found.gpus[0].mig, 0);
+    EXPECT_EQ(found.gpus[1].mig, 1);
+    EXPECT_EQ(found.gpus[2].mig, -1);
+    EXPECT_THAT(found.unseen, IsEmpty()) << "it cannot be divided";
+}
+
 TEST_F(GpuHealthTest, OnlyTheGpusOfTheJobAreLookedAt) {
     const auto seen = [&](const char* visible, const std::string& more = "") {
         std::vector<std::int32_t> out;

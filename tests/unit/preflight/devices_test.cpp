@@ -318,6 +318,15 @@ TEST(PreflightNics, APortThatNcclIsToTakeFailsByItself) {
     EXPECT_THAT(compare_nodes(nodes, gpu_spec(2)), IsEmpty()) << "not told twice";
 }
 
+TEST(PreflightGpus, SlicesAreWarnedOf) {
+    GpuHealth divided = good_gpu();
+    divided.mig = 1;
+    EXPECT_THAT(of_gpu(divided),
+                ElementsAre("n1 gpu_mig warn: GPU 3 (3B:00.0) is divided into slices (MIG)"));
+    divided.mig = 0;
+    EXPECT_THAT(of_gpu(divided), IsEmpty());
+}
+
 TEST(PreflightGpus, NodesWithAnotherModelThanMostAreNamed) {
     auto nodes = good_nodes(4);
     for (PreflightNode& node : nodes) {
