@@ -1,5 +1,6 @@
 #include "job/trainer/device.hpp"
 
+#include "job/base/text.hpp"
 #include "job/trainer/cuda_device.hpp"
 
 #include <atomic>
@@ -32,25 +33,55 @@ std::string no_gpu_reason(const TrainConfig& config) {
     return "";
 }
 
-Result<ChosenDevice> choose_gpu(const RankContext& context) {
+Result<ChosenDevice> choose_gpu(const RankContext& context, const Environment& environment) {
     const int visible = cuda_device::visible();
     if (visible == 0) {
-        return fail(Errc::invalid, "no GPU can be used: " + cuda_device::none_because());
+        return fail(Errc::invalid,
+                    "no GPU can be used: " + why_no_gpu(cuda_device::none_because()));
     }
     // srun --gpus-per-task shows each task its own one only.
     const bool own = visible == 1 && !context.managed();
     if (context.local_rank >= visible && !own) {
         return fail(Errc::invalid,
-                    "no GPU " + std::to_string(context.local_rank) + ": this process sees " +
-                        std::to_string(visible) +
-                        " (a rank takes that of LOCAL_RANK; with resources.ranks_per_gpu several "
-                        "ranks share one)");
+                    why_not_that_gpu(context.local_rank, visible,
+                                     environment("CUDA_VISIBLE_DEVICES").value_or("")));
     }
     const auto gpu = static_cast<at::DeviceIndex>(own ? 0 : context.local_rank);
     return ChosenDevice{at::Device{at::kCUDA, gpu}, cuda_device::describe(gpu), ""};
 }
 
 }  // namespace
+
+std::string why_no_gpu(const std::string& torch_says) {
+    constexpr std::string_view kFound = "found version ";  // 12020: CUDA 12.2
+    const auto at = torch_says.find(kFound);
+    if (torch_says.find("driver on your system is too old") == std::string::npos ||
+        at == std::string::npos) {
+        return torch_says;
+    }
+    const std::string digits = torch_says.substr(at + kFound.size());
+    const auto version = to_int(digits.substr(0, digits.find_first_not_of("0123456789")));
+    if (!version) {
+        return torch_says;
+    }
+    return "the NVIDIA driver of this node is too old: it knows CUDA " +
+           std::to_string(*version / 1000) + "." + std::to_string(*version % 1000 / 10) +
+           ", and the LibTorch that lockstep-train is linked with needs a newer one; update the "
+           "driver, or link lockstep-train with PyTorch's wheel for that CUDA "
+           "(cmake -DLOCKSTEP_TORCH=…)";
+}
+
+std::string why_not_that_gpu(std::int32_t wanted, int visible, const std::string& named) {
+    std::string out =
+        "no GPU " + std::to_string(wanted) + ": this process sees " + std::to_string(visible);
+    if (named.find("MIG-") != std::string::npos) {
+        return out + " (of " + named + ": CUDA shows a process one slice of a divided GPU only; " +
+               "ask for whole GPUs, or for one rank on each node)";
+    }
+    return out +
+           " (a rank takes that of LOCAL_RANK; with resources.ranks_per_gpu several ranks "
+           "share one)";
+}
 
 Result<ChosenDevice> choose_device(const TrainConfig& config, const RankContext& context,
                                    const Environment& environment) {
@@ -60,7 +91,7 @@ Result<ChosenDevice> choose_device(const TrainConfig& config, const RankContext&
                      were_given(context, environment))) {
         out.why_cpu = no_gpu_reason(config);
         if (out.why_cpu.empty()) {
-            return choose_gpu(context);
+            return choose_gpu(context, environment);
         }
         if (demanded) {
             return fail(Errc::invalid, "devices gpu: " + out.why_cpu);

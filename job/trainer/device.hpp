@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <string>
 
 namespace lockstep {
@@ -23,6 +24,11 @@ struct ChosenDevice {
 // and does not work; fp16 on the CPU.
 Result<ChosenDevice> choose_device(const TrainConfig& config, const RankContext& context,
                                    const Environment& environment = process_environment);
+
+// Why there is no GPU, from what LibTorch says of it: of a driver that is too old with its CUDA.
+std::string why_no_gpu(const std::string& torch_says);
+// Why a rank does not see the GPU of its number. `named`: CUDA_VISIBLE_DEVICES.
+std::string why_not_that_gpu(std::int32_t wanted, int visible, const std::string& named);
 
 // Of the thread that calls it, from now on: the GPU, and a stream of its own.
 void use_device(at::Device device);

@@ -329,5 +329,29 @@ TEST(ChooseDevice, AGpuThatIsDemandedAndCannotBeHadIsRefused) {
               "precision fp16 needs a GPU, and this rank was given none; on the CPU use bf16");
 }
 
+// It read "found version 12020", and to update the driver from a web page.
+TEST(ChooseDevice, ADriverThatIsTooOldIsSaidInOurWords) {
+    const std::string torch =
+        "The NVIDIA driver on your system is too old (found version 12020). Please update your "
+        "GPU driver by downloading and installing a new version from the URL: "
+        "http://www.nvidia.com/Download/index.aspx Alternatively, go to: https://pytorch.org to "
+        "install a PyTorch version that has been compiled with your version of the CUDA driver.";
+    const std::string why = why_no_gpu(torch);
+    EXPECT_NE(why.find("driver of this node is too old: it knows CUDA 12.2"), std::string::npos)
+        << why;
+    EXPECT_EQ(why.find("http"), std::string::npos) << why;
+    EXPECT_EQ(why_no_gpu("No CUDA GPUs are available"), "No CUDA GPUs are available");
+    EXPECT_EQ(why_no_gpu("driver on your system is too old (found version x)"),
+              "driver on your system is too old (found version x)");
+}
+
+TEST(ChooseDevice, ASecondSliceIsNotSeen) {
+    const std::string why = why_not_that_gpu(1, 1, "MIG-1,MIG-2");
+    EXPECT_NE(why.find("no GPU 1: this process sees 1 (of MIG-1,MIG-2: CUDA shows a process one"),
+              std::string::npos)
+        << why;
+    EXPECT_NE(why_not_that_gpu(4, 2, "0,1").find("takes that of LOCAL_RANK"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep
