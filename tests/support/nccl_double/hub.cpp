@@ -166,6 +166,39 @@ class Group {
 
 }  // namespace
 
+namespace {
+
+// The ranks that one id of several brings together: all of them are there before any goes on.
+class Root {
+  public:
+    // False: not one of this id's.
+    bool take(const Hello& hello, int fd) {
+        const std::int32_t first = first_rank(hello.root, hello.ranks, hello.ids);
+        const std::int32_t end = first_rank(hello.root + 1, hello.ranks, hello.ids);
+        root_ = root_ < 0 ? hello.root : root_;
+        if (hello.root != root_ || hello.rank < first || hello.rank >= end) {
+            return false;
+        }
+        fds_[hello.rank] = fd;
+        if (fds_.size() == static_cast<std::size_t>(end - first)) {
+            Header ready;
+            ready.kind = static_cast<Kind>(kReady);
+            for (const auto& [rank, each] : fds_) {
+                write_exactly(each, &ready, sizeof ready);
+                ::close(each);
+            }
+            fds_.clear();
+        }
+        return true;
+    }
+
+  private:
+    std::int32_t root_ = -1;  // which of the ids this one is
+    std::map<std::int32_t, int> fds_;
+};
+
+}  // namespace
+
 bool read_exactly(int fd, void* data, std::size_t size) {
     auto* to = static_cast<char*>(data);
     while (size > 0) {
@@ -192,6 +225,29 @@ bool write_exactly(int fd, const void* data, std::size_t size) {
     return true;
 }
 
+bool connect_to(int fd, std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    const int on = 1;  // small operations do not wait for each other
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+}
+
+bool meet_at_root(std::uint16_t port, const Hello& hello, const std::function<bool()>& stopped) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    Header ready;
+    bool met = connect_to(fd, port) && write_exactly(fd, &hello, sizeof hello);
+    pollfd answer{fd, POLLIN, 0};
+    while (met && ::poll(&answer, 1, 20) == 0) {
+        met = !stopped();
+    }
+    met = met && read_exactly(fd, &ready, sizeof ready);
+    ::close(fd);
+    return met;
+}
+
 std::uint16_t start_hub(const std::string& nonce) {
     const int server = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -205,6 +261,7 @@ std::uint16_t start_hub(const std::string& nonce) {
     }
     std::thread{[server, nonce] {
         std::map<std::string, std::vector<Member>> gathering;
+        Root root;
         for (;;) {
             const int fd = ::accept4(server, nullptr, nullptr, SOCK_CLOEXEC);
             const int on = 1;
@@ -213,6 +270,10 @@ std::uint16_t start_hub(const std::string& nonce) {
             if (fd < 0 || !read_exactly(fd, &hello, sizeof hello) || hello.nonce != nonce ||
                 hello.rank < 0 || hello.rank >= hello.ranks) {
                 continue;  // a stranger, or one with another id: it waits, as it does in NCCL
+            }
+            if (hello.root >= 0) {
+                static_cast<void>(root.take(hello, fd));  // else it waits, as above
+                continue;
             }
             auto& members = gathering[hello.group];
             members.resize(static_cast<std::size_t>(hello.ranks));

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,12 @@ struct Hello {
     std::int32_t rank = 0;
     std::int32_t ranks = 0;
     std::int32_t ids = 0;
+    std::int32_t root = -1;  // only to meet the ranks of this id, the root-th of several
 };
+// Where the ranks of a root begin, as NCCL gives them out (src/bootstrap.cc, firstRankFromRoot).
+constexpr std::int32_t first_rank(std::int32_t root, std::int32_t ranks, std::int32_t roots) {
+    return root * (ranks / roots) + (root < ranks % roots ? root : ranks % roots);
+}
 struct Header {
     Kind kind = Kind::all_reduce;
     std::int32_t type = 0;  // lockstep::Dtype
@@ -42,6 +48,11 @@ inline constexpr std::int32_t kLost = 101;
 
 bool read_exactly(int fd, void* data, std::size_t size);
 bool write_exactly(int fd, const void* data, std::size_t size);
+
+// To a hub of this machine.
+bool connect_to(int fd, std::uint16_t port);
+// Until all ranks of the id that `hello` names are there. False: it leads nowhere, or `stopped`.
+bool meet_at_root(std::uint16_t port, const Hello& hello, const std::function<bool()>& stopped);
 
 // Starts the hub of an id; it serves until the process ends.
 std::uint16_t start_hub(const std::string& nonce);

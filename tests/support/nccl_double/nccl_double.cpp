@@ -20,9 +20,6 @@
 #include "tests/support/nccl_double/ras.hpp"
 #include "tests/support/nccl_double/state.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +36,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -65,6 +63,7 @@ namespace lockstep::nccl {
 // The name is declared in nccl_abi.hpp.
 struct OpaqueComm {
     Id id{};
+    std::vector<Id> all;  // if there are several
     std::string group;
     int rank = 0;
     int ranks = 0;
@@ -85,15 +84,25 @@ struct OpaqueComm {
 
 namespace {
 
+// Of several ids each brings its share of the ranks together, so that a wrong one is noticed.
+bool meet_at_own_root(nccl::OpaqueComm& comm) {
+    if (comm.all.empty()) {
+        return true;
+    }
+    Hello hello{{}, {}, comm.rank, comm.ranks, comm.ids, comm.ids - 1};
+    while (first_rank(hello.root, comm.ranks, comm.ids) > comm.rank) {
+        --hello.root;
+    }
+    const Id& id = comm.all[static_cast<std::size_t>(hello.root)];
+    std::memcpy(hello.nonce, id.nonce, sizeof hello.nonce);
+    return meet_at_root(id.port, hello, [&] {
+        const std::lock_guard lock{comm.mutex};
+        return comm.stop;
+    });
+}
+
 void connect_comm(nccl::OpaqueComm& comm) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(comm.id.port);
-    const int on = 1;  // small operations do not wait for each other
-    ::setsockopt(comm.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    const bool connected =
-        ::connect(comm.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    const bool connected = meet_at_own_root(comm) && connect_to(comm.fd, comm.id.port);
     {
         // A shutdown() that came before the connection did nothing.
         const std::lock_guard lock{comm.mutex};
@@ -175,13 +184,15 @@ void work(nccl::OpaqueComm& comm) {
     }
 }
 
-nccl::Result begin(nccl::Comm* out, Id id, std::string group, int rank, int ranks, int ids) {
+nccl::Result begin(nccl::Comm* out, Id id, std::string group, int rank, int ranks,
+                   std::vector<Id> all = {}) {
     auto comm = std::make_unique<nccl::OpaqueComm>();
     comm->id = id;
+    comm->all = std::move(all);
     comm->group = std::move(group);
     comm->rank = rank;
     comm->ranks = ranks;
-    comm->ids = ids;
+    comm->ids = std::max(static_cast<int>(comm->all.size()), 1);
     comm->fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     comm->ras = register_with_ras(std::string{id.nonce} + comm->group, rank, ranks);
     comm->worker = std::thread{[at = comm.get()] { work(*at); }};
@@ -285,13 +296,18 @@ DOUBLE nccl::Result ncclCommInitRankConfig(nccl::Comm* comm, int ranks, nccl::Un
     std::memcpy(&mine, id.internal, sizeof mine);
     return config->blocking != 0 || config->magic != 0xcafebeef
                ? nccl::kInvalidArgument
-               : begin(comm, mine, "", rank, ranks, 1);
+               : begin(comm, mine, "", rank, ranks);
 }
 DOUBLE nccl::Result ncclCommInitRankScalable(nccl::Comm* comm, int ranks, int rank, int count,
                                              nccl::UniqueId* ids, nccl::Config* /*config*/) {
-    Id mine{};
-    std::memcpy(&mine, ids[0].internal, sizeof mine);
-    return begin(comm, mine, "", rank, ranks, count);
+    if (count < 1 || count > ranks) {
+        return nccl::kInvalidArgument;
+    }
+    std::vector<Id> all(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        std::memcpy(&all[i], ids[i].internal, sizeof all[i]);
+    }
+    return begin(comm, all.front(), "", rank, ranks, all);
 }
 DOUBLE nccl::Result ncclCommShrink(nccl::Comm comm, int* gone, int count, nccl::Comm* out,
                                    nccl::Config* /*config*/, int /*flags*/) {
@@ -305,7 +321,7 @@ DOUBLE nccl::Result ncclCommShrink(nccl::Comm comm, int* gone, int count, nccl::
     const auto before =
         std::count_if(gone, gone + count, [&](int rank) { return rank < comm->rank; });
     nccl::Comm child = nullptr;
-    begin(&child, comm->id, group, comm->rank - static_cast<int>(before), comm->ranks - count, 1);
+    begin(&child, comm->id, group, comm->rank - static_cast<int>(before), comm->ranks - count);
     // As NCCL: the parent is in progress, and the child appears when it is ready.
     *out = nullptr;
     comm->state = nccl::kInProgress;

@@ -1,3 +1,4 @@
+// size: what can go wrong with NCCL, with one fixture of ranks as threads
 // Lockstep's side of NCCL, with the double of tests/support/nccl_double in the place of NCCL and of
 // the CUDA driver: nothing here says anything about NCCL itself. Ranks are threads; those that are
 // processes, and real GPUs, are in tests/integration/test_nccl.py.
@@ -178,6 +179,54 @@ TEST_F(NcclWithDouble, SeveralIdsGoToTheScalableInitialisation) {
         4, [](NcclCommunicator& all, Stream stream) { EXPECT_TRUE(all.barrier(stream)); }, -1,
         [](NcclOptions&) {}, 2);
     EXPECT_EQ(errors[0], std::nullopt) << errors[0]->text();
+}
+
+TEST_F(NcclWithDouble, MoreRanksThanOneRootTakesMeetAtTwo) {
+    constexpr std::int32_t kRanks = 131;  // the first root has 66 of them
+    std::atomic<int> good{0};
+    const auto errors = as_ranks(
+        kRanks,
+        [&](NcclCommunicator& all, Stream stream) {
+            std::vector<float> sum{1.0F};
+            good += all.all_reduce(on_gpu(sum), ReduceOp::sum, stream) && all.barrier(stream) &&
+                            sum[0] == static_cast<float>(kRanks)
+                        ? 1
+                        : 0;
+        },
+        -1, [](NcclOptions& options) { options.init_timeout = 60s; }, 2);
+    EXPECT_EQ(errors[0], std::nullopt) << errors[0]->text();
+    EXPECT_EQ(good, kRanks);
+}
+
+// The double looked at the first id only.
+TEST_F(NcclWithDouble, ASecondIdThatLeadsNowhereIsNoticed) {
+    const auto nowhere = [](std::int32_t rank, Ids& ids) -> ExchangeNcclIds {
+        return [ask = ids.of(rank, 4, 2)](const auto& make) {
+            auto all = ask(make);
+            all->at(1) = all->at(0);
+            return all;
+        };
+    };
+    std::vector<std::optional<Error>> errors(4);
+    std::vector<std::thread> threads;
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+        threads.emplace_back([&, rank] {
+            NcclOptions options = options_of(rank, 4);
+            options.init_timeout = 5s;
+            options.verdict_timeout = 2s;
+            const auto made = make_nccl(options, keys_, nowhere(rank, ids_));
+            if (!made) {
+                errors[static_cast<std::size_t>(rank)] = made.error();
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    for (const auto& error : errors) {
+        ASSERT_TRUE(error.has_value());
+        EXPECT_THAT(error->message, HasSubstr("NCCL's initialisation"));
+    }
 }
 
 TEST_F(NcclWithDouble, ARankThatDoesNotComeIsNamed) {
