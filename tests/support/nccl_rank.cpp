@@ -2,7 +2,7 @@
 // all-reduces, compares all results and reports each step. The libraries are the real ones unless
 // others are named (the double of tests/support/nccl_double).
 //   nccl_rank [--nccl PATH] [--cuda PATH] [--steps N] [--floats N] [--die RANK STEP] [--double
-//   WORDS]
+//   WORDS] [--bandwidth BYTES]
 // --double: what goes wrong in the double (LOCKSTEP_NCCL_DOUBLE, which no job may set).
 // --die: rank RANK ends itself with SIGKILL before step STEP of the first generation; step 0: as
 // soon as it has the ids, while the others initialise.
@@ -14,6 +14,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -72,6 +73,51 @@ bool went(const char* what, const Status& status) {
     return status.has_value();
 }
 
+double seconds_since_epoch() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+// NCCL makes its connections in the first operation: only then have the ranks met.
+bool first_sum(Communicator& all, const CudaDriver& driver, double began, double joined) {
+    const OnGpu one{driver, {1.0F}};
+    if (!went("all-reduce", all.all_reduce(one.buffer())) || !went("barrier", all.barrier()) ||
+        !same("first all-reduce", one.read(), {static_cast<float>(all.size())})) {
+        return false;
+    }
+    std::printf("moments: began %.6f joined %.6f summed %.6f\n", began, joined,
+                seconds_since_epoch());
+    return true;
+}
+
+// Many in a row between two barriers, as nccl-tests measures; the median of some such rows.
+bool measure_bandwidth(Communicator& all, const CudaDriver& driver, std::size_t bytes) {
+    constexpr int kRows = 7;
+    constexpr int kInARow = 20;
+    const OnGpu zeros{driver, std::vector<float>(bytes / sizeof(float))};
+    std::vector<double> seconds;
+    for (int row = 0; row <= kRows; ++row) {
+        if (!went("barrier", all.barrier())) {
+            return false;
+        }
+        const auto began = Clock::now();
+        for (int i = 0; i < kInARow; ++i) {
+            if (!went("all-reduce", all.all_reduce(zeros.buffer()))) {
+                return false;
+            }
+        }
+        if (!went("barrier", all.barrier())) {
+            return false;
+        }
+        if (row > 0) {  // the first makes connections
+            seconds.push_back(since(began) / kInARow);
+        }
+    }
+    std::sort(seconds.begin(), seconds.end());
+    std::printf("all-reduce of %zu bytes: %.9f s\n", bytes, seconds[kRows / 2]);
+    return true;
+}
+
 // Every operation once.
 bool each_operation(Communicator& all, const CudaDriver& driver) {
     const auto size = static_cast<std::size_t>(all.size());
@@ -119,10 +165,11 @@ int stay_away(Communicator& all) {
 }
 
 std::map<std::string, std::string> read_flags(int argc, char** argv) {
-    std::map<std::string, std::string> flags{
-        {"--nccl", kNcclLibrary}, {"--cuda", kCudaDriver}, {"--steps", "10"},
-        {"--floats", "1024"},     {"--die", "-1"},         {"--at", "0"},
-        {"--skip", "-1"},         {"--silence", "600000"}, {"--double", ""}};
+    std::map<std::string, std::string> flags{{"--nccl", kNcclLibrary}, {"--cuda", kCudaDriver},
+                                             {"--steps", "10"},        {"--floats", "1024"},
+                                             {"--die", "-1"},          {"--at", "0"},
+                                             {"--skip", "-1"},         {"--silence", "600000"},
+                                             {"--double", ""},         {"--bandwidth", "0"}};
     for (int i = 1; i + 1 < argc; i += 2) {
         flags[argv[i]] = argv[i + 1];
         if (std::string{argv[i]} == "--die" && i + 2 < argc) {
@@ -164,6 +211,7 @@ int main(int argc, char** argv) {
     options.silence = std::chrono::milliseconds{number("--silence")};
     const bool dies = context->generation == 1 && context->rank == number("--die");
     const auto began = Clock::now();
+    const double began_at = seconds_since_epoch();
     if (dies && number("--at") == 0) {
         // What connect_nccl does, as far as this rank comes.
         static_cast<void>(
@@ -178,6 +226,7 @@ int main(int argc, char** argv) {
         std::puts(all.error().text().c_str());
         return 1;
     }
+    const double joined_at = seconds_since_epoch();
     const auto library = load_nccl(flags["--nccl"]);
     // What it says of itself, so that no line of the double is taken for one of NCCL.
     const char* says = library->api.get_last_error(nullptr);
@@ -185,7 +234,9 @@ int main(int argc, char** argv) {
     std::printf("rank %d of %d joined in %.3f s: %sNCCL %s from %s, GPU %d of %d\n", context->rank,
                 context->world_size, since(began), is_double ? "the DOUBLE of " : "",
                 library->version_text().c_str(), flags["--nccl"].c_str(), options.gpu, gpus);
-    if (!each_operation(**all, *driver)) {
+    const auto bytes = static_cast<std::size_t>(number("--bandwidth"));
+    if (!first_sum(**all, *driver, began_at, joined_at) || !each_operation(**all, *driver) ||
+        (bytes > 0 && !measure_bandwidth(**all, *driver, bytes))) {
         return 1;
     }
     Report report;

@@ -1,0 +1,138 @@
+"""tests/bench/run gpu where there is no GPU: it says so for every figure, and its rehearsal, on the CPU and the double of NCCL, runs to
+its end: without torch here, so that it is cheap. `tests/bench/run --rehearse gpu` by hand has the peers as well."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import unittest.mock
+
+import harness
+
+BENCH = harness.SOURCE / "tests" / "bench"
+for folder in (BENCH, BENCH / "trainer", BENCH / "gpu"):
+    sys.path.insert(0, str(folder))
+
+import bandwidth  # noqa: E402
+import figures  # noqa: E402
+import killed  # noqa: E402
+import meeting  # noqa: E402
+import overhead  # noqa: E402
+import setup  # noqa: E402
+
+# What nccl-tests 2.17 prints of one size.
+PERF = """#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+   134217728      33554432     float     sum      -1   612.30  219.20  328.80       0   611.05  219.65  329.47       0
+# Avg bus bandwidth    : 329.135
+"""
+
+
+class Words(unittest.TestCase):
+    def test_the_bus_bandwidth_is_that_of_nccl_tests(self):
+        self.assertEqual(bandwidth.parse_perf(PERF), 328.80)
+        self.assertAlmostEqual(bandwidth.bus(4, 134217728, 612.30e-6), 328.80, places=1)
+        with self.assertRaises(RuntimeError):
+            bandwidth.parse_perf("Invalid number of GPUs: 4 requested but only 1 were found.")
+
+    def test_torchrun_says_when_it_knew(self):
+        killed_at = time.mktime((2026, 11, 29, 9, 13, 24, 0, 0, -1)) + 0.1
+        log = ("W1129 09:13:20.000000 77 torch/x.py:9] Sending process 8 closing signal SIGTERM\n"
+               "W1129 09:13:24.223000 77 torch/distributed/elastic/multiprocessing/api.py:1000] Sending process 28 closing signal SIGTERM\n")
+        self.assertAlmostEqual(killed.torchrun_time(log, killed_at) - killed_at, 0.123, places=3)
+        self.assertIsNone(killed.torchrun_time("killed\n", killed_at))
+
+    def test_a_launcher_that_gives_up_has_no_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            victim = subprocess.Popen(["sleep", "600"])
+            self.addCleanup(victim.wait)
+            self.addCleanup(victim.kill)
+            folder = pathlib.Path(folder)
+            (folder / killed.CHECKPOINT).touch()
+            for rank in range(killed.RANKS):
+                (folder / f"0-{rank}.json").write_text(json.dumps({"round": 0, "rank": rank, "pid": victim.pid}))
+            found = unittest.mock.Mock(within=lambda seconds: 5)
+            with self.assertRaises(killed.GaveUp):
+                killed.kill_one(found, folder, lambda: True, lambda _: None, lambda: True)
+            found.within = lambda seconds: 0.1
+            with self.assertRaises(killed.TooLate):
+                killed.kill_one(found, folder, lambda: True, lambda _: None, lambda: False)
+
+    def test_meeting_is_counted_from_the_last_that_was_ready(self):
+        texts = ["moments: began 10.0 joined 14.0 summed 14.5", "x\nmoments: began 12.0 joined 13.0 summed 15.0\n"]
+        self.assertEqual(meeting.spans(texts), {"joined": 2.0, "summed": 3.0})
+        with self.assertRaisesRegex(RuntimeError, "out of memory"):
+            meeting.spans([texts[0], "out of memory"])
+
+
+class Bench(unittest.TestCase):
+    def run_bench(self, *arguments, **more):
+        """(rows by name, notes, what it printed)."""
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            rows = pathlib.Path(folder) / "rows.json"
+            environment = {**os.environ, "LOCKSTEP_FRAMEWORKS": folder, **more}
+            environment.pop("LOCKSTEP_TORCH_PYTHON", None)
+            done = subprocess.run([sys.executable, "-B", BENCH / "run", "--bin", harness.BIN, "--rounds", "1", "--json", rows, *arguments, "gpu"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, env=environment, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            document = json.loads(rows.read_text())
+        return {row["what"]: row for row in document["rows"]}, document["notes"], done.stdout
+
+    def test_without_a_gpu_every_figure_says_so_and_nothing_is_claimed(self):
+        why = setup.why_no_gpu()
+        if not why:
+            self.skipTest("this machine has a GPU")
+        rows, notes, output = self.run_bench()
+        expected = {f"gpu: {figure}" for part in figures.PARTS.values() for figure, *_ in part.FIGURES}
+        self.assertEqual(set(rows), expected, output)
+        self.assertEqual({(row["not_run"], row["why"]) for row in rows.values()}, {("SKIPPED", why)})
+        self.assertTrue(any("compiled" in note for note in notes), output)
+        self.assertIn("nothing is claimed", notes[-1])
+
+    def test_the_rehearsal_goes_through_and_judges_nothing(self):
+        for program in (harness.BIN / "lockstep-train", harness.BIN.parent / "tests" / "nccl_rank"):
+            if not program.exists():
+                self.skipTest(f"{program} is not built")
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            # A stand-in for nccl-tests and mpirun: how they are called, and that what they say is read.
+            perf = pathlib.Path(folder) / "all_reduce_perf"
+            perf.write_text(f"#!/bin/sh\ncat <<'END'\n{PERF}END\n")
+            (pathlib.Path(folder) / "mpirun").write_text('#!/bin/sh\n[ "$4" = 2 ] && [ "$NCCL_TESTS_DEVICE" = 0 ] && shift 4 && exec "$@"\n')
+            for path in pathlib.Path(folder).iterdir():
+                path.chmod(0o755)
+            rows, notes, output = self.run_bench("--rehearse", "--gpu-parts", "init,bandwidth,kill,overhead", "--gpu-seconds", "250",
+                                                 LOCKSTEP_NCCL_TESTS=str(perf), PATH=f"{folder}:{os.environ['PATH']}")
+        before = "gpu REHEARSAL on doubles: "
+        self.assertNotIn("MISSED", output)
+        self.assertNotIn(" ok", output)
+        self.assertIn("nothing is claimed", notes[0])
+        for figure in (meeting.RATIO, bandwidth.TORCH, killed.RATIO, killed.COLD, killed.AGAIN + killed.WARM, overhead.SCRIPT):
+            self.assertRegex(rows[before + figure].get("why", ""), "no torch 2", f"{figure}\n{output}")
+        again = rows[before + killed.AGAIN + killed.NATIVE]
+        self.assertEqual(again["target"], "≤ 2 not judged")
+        parts = [rows[f"{before}{span}: {killed.NATIVE}"]["median"] for span in killed.SPANS]
+        self.assertAlmostEqual(sum(parts), again["median"], places=3)
+        self.assertGreater(rows[f"{before}{meeting.RANKS} ranks have met and summed: ours (DOUBLE of NCCL)"]["median"], 0)
+        self.assertGreater(rows[before + bandwidth.RATIO]["median"], 0)
+        self.assertGreater(rows[before + overhead.NATIVE]["median"], 0)
+        self.assertRegex(rows[before + overhead.INSPECTOR]["why"], "no Inspector plugin")
+        self.assertIn(f"{before}{overhead.RAS}, all-reduces alone (DOUBLE of NCCL)", rows, output)
+
+    def test_what_no_time_is_left_for_is_not_run(self):
+        rows, _, output = self.run_bench("--rehearse", "--gpu-seconds", "1")
+        self.assertEqual({row["why"] for row in rows.values()}, {"out of time (--gpu-seconds)"}, output)
+
+    def test_a_part_that_does_not_exist_is_refused(self):
+        done = subprocess.run([sys.executable, "-B", BENCH / "run", "--gpu-parts", "init,nonsense", "gpu"], capture_output=True, text=True,
+                              check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no part nonsense", done.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
