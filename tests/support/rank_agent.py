@@ -203,8 +203,19 @@ def run(command, ranks, checkpoints, log_directory=None):
                     out = subprocess.DEVNULL
                 processes.append(subprocess.Popen(
                     command, env=rank_environment(agent, rank, checkpoints), stdout=out))
-            signal.signal(signal.SIGTERM, lambda *_: [p.terminate() for p in processes])
-            codes = [process.wait() for process in processes]
+            told = []
+
+            def end(*given):
+                told.append(given)
+                for process in processes:
+                    process.terminate()
+            before = signal.signal(signal.SIGTERM, end)
+            try:
+                codes = [process.wait() for process in processes]
+            finally:
+                signal.signal(signal.SIGTERM, before)
+            if told and callable(before):
+                before(*told[0])
         return codes, agent.reports
 
 
