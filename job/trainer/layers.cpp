@@ -6,6 +6,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cmath>
@@ -243,6 +244,14 @@ struct ThroughHalf : torch::autograd::Function<ThroughHalf> {
 
 }  // namespace
 
+bool autocasts_on_cpu() {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+    return at::autocast::is_autocast_enabled(at::kCPU);
+#else
+    return at::autocast::is_cpu_enabled();
+#endif
+}
+
 double start_weight(double moves) {
     return std::pow(kNormMomentum, moves);
 }
@@ -323,7 +332,7 @@ at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
     if (!own_loops(x)) {
         return at::linear(x, weight, bias);
     }
-    if (products_are_onednn() && !at::autocast::is_cpu_enabled()) {
+    if (products_are_onednn() && !autocasts_on_cpu()) {
         return Dense::apply(x, weight, bias);
     }
     const at::Tensor pixels = x.view({x.size(0), x.size(1), 1, 1});

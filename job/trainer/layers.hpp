@@ -18,6 +18,9 @@ inline std::int64_t moments_size(std::int64_t channels) {
     return 2 * channels + 1;
 }
 
+// Whether LibTorch now computes products on the CPU in bf16 (torch.autocast). The calling thread's.
+bool autocasts_on_cpu();
+
 // The weight that where a moving average started still has after so many moves, and its value
 // without it.
 double start_weight(double moves);

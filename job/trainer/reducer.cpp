@@ -73,10 +73,10 @@ GradientBuckets::GradientBuckets(FlatParameters& parameters, std::size_t bucket_
     : parameters_(parameters), call_(std::move(call)) {
     plan(bucket_bytes);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        std::shared_ptr<torch::autograd::Node> node =
-            torch::autograd::impl::grad_accumulator(parameters[i]);
+        // A std::shared_ptr; of LibTorch 2.15 a c10::intrusive_ptr. Either is kept as it is.
+        auto node = torch::autograd::impl::grad_accumulator(parameters[i]);
         node->add_post_hook(std::make_unique<Hook>(*this, i));
-        accumulators_.push_back(std::move(node));
+        accumulators_.push_back(std::make_shared<decltype(node)>(std::move(node)));
     }
 }
 GradientBuckets::~GradientBuckets() = default;

@@ -10,8 +10,6 @@
 #include "job/trainer/models/models.hpp"
 #include "job/trainer/products.hpp"
 
-#include <ATen/autocast_mode.h>
-
 #include <limits>
 #include <tuple>
 
@@ -52,7 +50,7 @@ std::vector<ParameterSpec> gru_parameters(const std::string& name) {
 // any build. Sums stay in 32 bits, else their errors would add up from place to place.
 at::Tensor gru(const at::Tensor& x, at::Tensor state, std::span<const at::Tensor> p) {
     const at::Tensor inputs = dense_rows(x, p[0], p[2]).to(at::kFloat);
-    if (own_loops(x) && products_are_onednn() && !at::autocast::is_cpu_enabled()) {
+    if (own_loops(x) && products_are_onednn() && !autocasts_on_cpu()) {
         return gru_states(inputs, state, p[1], p[3]);
     }
     std::vector<at::Tensor> states;
