@@ -1,11 +1,12 @@
 """What only a real GPU shows: the driver's own numbers in /metrics, torch with NCCL, and what NCCL and
-torch's flight recorder say of ranks that hang. Skipped aloud where there is no GPU."""
+torch's flight recorder say of ranks that hang. Skipped aloud where there is no GPU (`tests/gpu`; ctest's gpu.gpu_real)."""
 
 import pickle
 import re
 import subprocess
 import unittest
 
+import gpu_tests
 import harness
 from harness import wait_until
 
@@ -23,6 +24,7 @@ def gpus():
 GPUS = gpus()
 
 
+@gpu_tests.needs_gpu
 @unittest.skipUnless(GPUS, f"no GPU that {harness.PYTHON}'s torch can use")
 class RealGpu(harness.TestCase):
     def values(self, family):

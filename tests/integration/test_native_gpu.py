@@ -1,11 +1,9 @@
 """The native trainer on GPUs, as jobs of a real lockstepd. Needs a GPU and a lockstep-train with CUDA
-(cmake -DLOCKSTEP_TORCH=…), and for several ranks on one GPU an NCCL of 2.30 or later:
-
-    ctest --test-dir build -R integration.native_gpu --verbose
+(cmake -DLOCKSTEP_TORCH=…), and for several ranks on one GPU an NCCL of 2.30 or later: `tests/gpu` brings all of it (ctest's
+gpu.native_gpu).
 
 Without them what a user meets is tested: a GPU that is asked for and cannot be had is a named cause."""
 
-import ctypes
 import os
 import pathlib
 import re
@@ -13,20 +11,12 @@ import signal
 import subprocess
 import time
 
+import gpu_tests
 import harness
 
 TRAIN = harness.BIN / "lockstep-train"
 SHARED = {"nodes": 1, "ranks_per_node": 4, "gpus_per_node": 1, "ranks_per_gpu": 4}
 ALONE = {"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 1}
-
-
-def no_gpu():
-    """Why there is none; "" if there is one."""
-    try:
-        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
-    except OSError as error:
-        return f"no GPU: {error}"
-    return f"no GPU: cuInit says {code}" if code else ""
 
 
 def has_cuda():
@@ -67,7 +57,7 @@ class Case(harness.TestCase):
 
 class WithoutAGpu(Case):
     def setUp(self):
-        if not no_gpu() and has_cuda():
+        if not gpu_tests.no_gpu() and has_cuda():
             self.skipTest("this machine has a GPU")
         super().setUp()
 
@@ -80,9 +70,10 @@ class WithoutAGpu(Case):
             self.assertIn("/resources/gpus_per_node", answer["errors"][0]["message"])
 
 
+@gpu_tests.needs_gpu
 class OnAGpu(Case):
     def setUp(self):
-        why = no_gpu() or ("" if has_cuda() else "lockstep-train is linked with a LibTorch without CUDA")
+        why = gpu_tests.no_gpu() or ("" if has_cuda() else "lockstep-train is linked with a LibTorch without CUDA")
         if why:
             self.skipTest(why)
         super().setUp()
@@ -118,6 +109,22 @@ class OnAGpu(Case):
         self.assertEqual(len(norms), 1, norms)
         self.assertGreater(float(re.search(r"accuracy ([0-9.]+)", log)[1]), 0.9, log[-300:])
         print(log.splitlines()[-1])
+
+    def test_four_ranks_sum_several_buckets_beside_backward_as_one_rank_has_them(self):
+        # 20 million parameters: without a CUDA graph, in two buckets.
+        train = {"model": "alexnet_split", "dataset": {"name": "digits", "resize": 64}, "optimizer": "sgd", "learning_rate": 0.01,
+                 "dropout": 0.0, "max_steps": 20, "epochs": 9, "devices": "gpu"}
+        one = self.submit(ALONE, {**train, "batch_size": 64})
+        self.succeeded(one, 1)
+        four = self.submit(SHARED, {**train, "batch_size": 16})
+        self.succeeded(four, 4)
+        alone = [point[3] for point in self.daemon.series(one)[0]]
+        ranks = [[point[3] for point in points] for points in self.daemon.series(four).values()]
+        self.assertEqual([len(losses) for losses in (alone, *ranks)], [20] * 5)
+        for step, losses in enumerate(zip(*ranks, strict=True)):
+            self.assertAlmostEqual(sum(losses) / 4, alone[step], delta=0.03, msg=f"step {step + 1}")
+        norms = {points[-1][3] for points in self.daemon.series(four, "grad_norm").values()}
+        self.assertEqual(len(norms), 1, norms)
 
     def test_a_batch_that_does_not_fit_is_the_cause_with_its_sizes(self):
         job_id = self.submit(ALONE, {"model": "mobilenet_v2", "batch_size": 16384, "max_steps": 2, "train_samples": 20000,

@@ -1,7 +1,6 @@
 """Ranks of real jobs that NCCL joins, its ids over the keys of their generation: with the double of NCCL and of the
-CUDA driver (tests/support/nccl_double), which proves Lockstep's half, and with the real ones where there is a GPU:
-
-    ctest --test-dir build -R integration.nccl --verbose
+CUDA driver (tests/support/nccl_double), which proves Lockstep's half, and the same with the real ones where there is a
+GPU (`tests/gpu`; ctest's gpu.nccl).
 
 On one GPU all ranks share it (NCCL_MULTI_RANK_GPU_ENABLE, NCCL 2.30). LOCKSTEP_NCCL_LIBRARY: another libnccl.so.2."""
 
@@ -9,7 +8,9 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 
+import gpu_tests
 import harness
 
 TESTS = harness.BIN.parent / "tests"
@@ -29,6 +30,10 @@ class Case(harness.TestCase):
         job = harness.command_job("nccl", PROGRAM, *arguments, resources=self.RESOURCES, **fields)
         return self.daemon.submit(job)["id"]
 
+    def desyncs(self, job_id):
+        return [event["data"] for event in self.daemon.events(job_id)
+                if event["kind"] == "anomaly" and event["data"]["anomaly"] == "desync"]
+
     def logs(self, job_id, ranks=4):
         return {rank: self.daemon.rank_log(job_id, rank) for rank in range(ranks)}
 
@@ -44,57 +49,58 @@ class Case(harness.TestCase):
         return done
 
 
-class WithTheDouble(Case):
-    LIBRARIES = ("--nccl", DOUBLE, "--cuda", DOUBLE)
+class Ranks:
+    """What four ranks go through, on the double as on a GPU: a mixin of Case, which says where."""
+
+    def libraries(self):
+        """Arguments of nccl_rank, and the job's environment."""
+        raise NotImplementedError
+
+    def start(self, *arguments, **fields):
+        libraries, environment = self.libraries()
+        return self.submit(*libraries, *arguments, environment=environment, **fields)
 
     def test_four_ranks_meet_over_the_keys_of_their_agents(self):
-        job_id = self.submit(*self.LIBRARIES)
+        job_id = self.start()
         self.check_results(job_id)
-        self.assertIn("the DOUBLE of NCCL", self.daemon.rank_log(job_id, 3))
+        self.assertEqual("the DOUBLE of NCCL" in self.daemon.rank_log(job_id, 3), self.IS_DOUBLE)
+        print("\n".join(self.logs(job_id).values()))
 
     def test_a_killed_rank_is_a_new_generation_with_ids_of_its_own(self):
-        job_id = self.submit(*self.LIBRARIES, "--die", "2", "5", recovery={})
+        job_id = self.start("--die", "2", "5", recovery={})
         done = self.check_results(job_id)
         first, second = done["attempts"][0]["generations"]
         self.assertEqual((first["cause"]["class"], first["cause"]["rank"]), ("rank_signal", 2), done)
         self.assertNotIn("cause", second)
 
     def test_a_rank_killed_while_the_others_initialise_is_the_cause_and_nobody_hangs(self):
-        job_id = self.submit(*self.LIBRARIES, "--die", "1", "0")
-        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        began = time.monotonic()
+        job_id = self.start("--die", "1", "0")
+        done = self.daemon.wait_state(job_id, harness.FINAL, 40)
         self.assertEqual(done["state"], "failed", done)
         self.assertEqual((done["cause"]["class"], done["cause"]["rank"]), ("rank_signal", 1), done)
+        gpu_tests.figure("a rank killed inside NCCL's init: from submission to the job's end", time.monotonic() - began, "s")
 
     def test_the_rank_that_skips_an_operation_is_the_cause_and_not_the_first_that_noticed(self):
-        job_id = self.submit(*self.LIBRARIES, "--skip", "2", "--silence", "3000")
+        job_id = self.start("--skip", "2", "--silence", "3000")
         done = self.daemon.wait_state(job_id, harness.FINAL, 120)
         self.assertEqual(done["state"], "failed", done)
         self.assertEqual(done["cause"]["rank"], 2, done)
         self.assertIn("rank 2 is behind", done["cause"]["message"], done)
 
     def test_a_library_that_does_not_load_is_said_by_name(self):
-        job_id = self.submit("--nccl", "/no/such/libnccl.so.2", "--cuda", DOUBLE)
+        libraries, environment = self.libraries()
+        job_id = self.submit(*libraries, "--nccl", "/no/such/libnccl.so.2", environment=environment)
         done = self.daemon.wait_state(job_id, harness.FINAL, 120)
         self.assertEqual(done["state"], "failed", done)
         self.assertIn("cannot load /no/such/libnccl.so.2", self.daemon.rank_log(job_id, done["cause"]["rank"]))
 
-
-class RasOfTheDouble(Case):
-    """What the agent makes of NCCL's RAS: the double's words are those of NCCL's sources (tests/support/ras_words.hpp)."""
-
-    def submit(self, *arguments, **fields):
-        environment = {"NCCL_RAS_ADDR": f"127.0.0.1:{harness.quiet_port()}"}
-        return super().submit("--nccl", DOUBLE, "--cuda", DOUBLE, *arguments, environment=environment, **fields)
-
-    def desyncs(self, job_id):
-        return [event["data"] for event in self.daemon.events(job_id)
-                if event["kind"] == "anomaly" and event["data"]["anomaly"] == "desync"]
-
     def test_the_rank_that_skips_an_operation_is_named_within_ten_seconds(self):
-        job_id = self.submit("--skip", "2")
+        job_id = self.start("--skip", "2")
         job = self.daemon.wait_for(job_id, lambda job: "desync" in job, 60, "somebody is named")
         age = self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"][2]["report_age_seconds"]
         self.assertLess(age, 10, "seconds since its last step")
+        gpu_tests.figure("a rank that skips an all-reduce: from its last step until it is named", age, "s")
         self.assertEqual(job["desync"]["rank"], 2, job)
         self.assertRegex(job["desync"]["message"], "rank 2 has not launched AllReduce [0-9]+ of NCCL's communicator "
                          "0x[0-9a-f]+, where 3 ranks wait for it")
@@ -110,6 +116,21 @@ class RasOfTheDouble(Case):
         self.assertRegex(metrics, rf'lockstep_rank_nccl_lag{{job_id="{job_id}"[^}}]*rank="2"[^}}]*}} [1-9]')
         self.assertRegex(metrics, rf'lockstep_rank_nccl_collectives_total{{job_id="{job_id}"[^}}]*rank="0"[^}}]*}} [1-9]')
         self.assertEqual(len(self.desyncs(job_id)), 1, "told once")
+
+
+class WithTheDouble(Ranks, Case):
+    IS_DOUBLE = True
+
+    def libraries(self):
+        return ("--nccl", DOUBLE, "--cuda", DOUBLE), {"NCCL_RAS_ADDR": f"127.0.0.1:{harness.quiet_port()}"}
+
+
+class RasOfTheDouble(Case):
+    """What the agent makes of NCCL's RAS: the double's words are those of NCCL's sources (tests/support/ras_words.hpp)."""
+
+    def submit(self, *arguments, **fields):
+        environment = {"NCCL_RAS_ADDR": f"127.0.0.1:{harness.quiet_port()}"}
+        return super().submit("--nccl", DOUBLE, "--cuda", DOUBLE, *arguments, environment=environment, **fields)
 
     def test_it_is_the_cause_of_the_hang_that_follows(self):
         job_id = self.submit("--skip", "2", watch={"hang_seconds": 12}, recovery={"max_restarts": 0, "on": ["hang"]})
@@ -175,8 +196,9 @@ class RasOfTheDouble(Case):
 def real_nccl():
     """Where the real library is, or None."""
     named = os.environ.get("LOCKSTEP_NCCL_LIBRARY")
-    wheel = harness.BIN.parent / "cuda" / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
-    for path in filter(None, (named, wheel, "libnccl.so.2")):
+    wheels = [folder / "cuda" / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+              for folder in (harness.BIN.parent, harness.SOURCE / "build")]
+    for path in filter(None, (named, *wheels, "libnccl.so.2")):
         try:
             ctypes.CDLL(str(path))
             return path
@@ -185,37 +207,44 @@ def real_nccl():
     return None
 
 
-class WithARealGpu(Case):
+@gpu_tests.needs_gpu
+class WithARealGpu(Ranks, Case):
     # One node: without this lockstepd gives the ranks no GPU to see, and each node its own.
     RESOURCES = {"nodes": 1, "ranks_per_node": 4, "gpus_per_node": 1}
+    IS_DOUBLE = False
 
     def setUp(self):
-        try:
-            driver = ctypes.CDLL("libcuda.so.1")
-        except OSError as error:
-            self.skipTest(f"no GPU: {error}")
-        code = driver.cuInit(0)
-        if code != 0:
-            self.skipTest(f"no GPU: cuInit says {code}")
+        why = gpu_tests.no_gpu()
+        if why:
+            self.skipTest(why)
         self.library = real_nccl()
         if self.library is None:
             self.skipTest("a GPU, but no libnccl.so.2: deploy/install-deps --cuda, or LOCKSTEP_NCCL_LIBRARY")
         super().setUp()
 
-    def arguments(self):
-        return ("--nccl", self.library, "--floats", "1048576")
+    def libraries(self):
+        # NCCL promises room for two ranks of a GPU (its guide, NCCL_MULTI_RANK_GPU_ENABLE): four take less each. Its RAS is
+        # found where the agent says, as in any job with GPUs.
+        return ("--nccl", self.library, "--floats", "1048576"), {
+            "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4", "NCCL_DEBUG": "WARN"}
 
-    def test_four_ranks_train_on_and_a_killed_one_is_a_new_generation(self):
-        # NCCL promises room for two ranks of a GPU (its guide, NCCL_MULTI_RANK_GPU_ENABLE): four take less each.
-        environment = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4", "NCCL_DEBUG": "WARN"}
-        job_id = self.submit(*self.arguments(), environment=environment)
-        self.check_results(job_id)
-        self.assertNotIn("DOUBLE", self.daemon.rank_log(job_id, 3))
-        print("\n".join(self.logs(job_id).values()))
-        job_id = self.submit(*self.arguments(), "--die", "2", "5", environment=environment, recovery={})
-        done = self.check_results(job_id)
-        self.assertEqual(done["attempts"][0]["generations"][0]["cause"]["rank"], 2)
-        print("\n".join(self.logs(job_id).values()))
+    def test_a_stopped_process_is_named_within_ten_seconds(self):
+        job_id = self.start("--steps", "1000000")
+        self.daemon.wait_for(job_id, lambda job: job.get("step", 0) > 100, 60, "it trains")
+        # Two looks at least have to know how far it was.
+        harness.wait_until(lambda: "nccl_lag" in self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"][1], 30, "RAS answers")
+        pid = self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"][1]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        try:
+            job = self.daemon.wait_for(job_id, lambda job: "desync" in job, 60, "somebody is named")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        took = time.monotonic() - stopped
+        gpu_tests.figure("a rank stopped on a GPU: until it is named", took, "s")
+        self.assertEqual(job["desync"]["rank"], 1, job)
+        self.assertLess(took, 10)
+        self.daemon.cli("cancel", job_id)
 
 
 if __name__ == "__main__":

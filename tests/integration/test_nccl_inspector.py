@@ -2,12 +2,14 @@
 posted (tests/fixtures/inspector), and with the plugin itself where LOCKSTEP_NCCL_INSPECTOR names it: driven as NCCL drives
 it, without a GPU (tests/support/inspector_rank.py). The plugin wants a libcuda.so.1 and a libcudart.so, real or not:
 
-    LOCKSTEP_NCCL_INSPECTOR=/opt/nccl/libnccl-profiler-inspector.so ctest --test-dir build -R integration.nccl_inspector"""
+    LOCKSTEP_NCCL_INSPECTOR=/opt/nccl/libnccl-profiler-inspector.so ctest --test-dir build -R gpu.nccl_inspector"""
 
 import os
 import pathlib
 
+import gpu_tests
 import harness
+import test_nccl
 
 PROGRAM = pathlib.Path(harness.__file__).parent / "inspector_rank.py"
 POSTED = PROGRAM.parent.parent / "fixtures" / "inspector" / "aggregated.json"
@@ -77,6 +79,7 @@ class WithTheDouble(Case):
         self.assertIn("no plugin []", self.daemon.rank_log(job_id, 3))
 
 
+@gpu_tests.needs_gpu
 class WithThePlugin(Case):
     def setUp(self):
         self.path = os.environ.get("LOCKSTEP_NCCL_INSPECTOR")
@@ -93,6 +96,40 @@ class WithThePlugin(Case):
         done = self.daemon.wait_state(job_id, harness.FINAL, 120)
         self.assertEqual(done["state"], "succeeded", self.daemon.rank_log(job_id, 0))
         self.assertIn("plugin: NCCL Inspector OTEL: exporting", self.daemon.rank_log(job_id, 0))
+
+
+@gpu_tests.needs_gpu
+class OnAGpu(Case):
+    """The plugin in NCCL itself: four ranks that share one GPU."""
+
+    def setUp(self):
+        self.path = os.environ.get("LOCKSTEP_NCCL_INSPECTOR")
+        why = gpu_tests.no_gpu() or ("" if self.path else "a GPU, but LOCKSTEP_NCCL_INSPECTOR does not name NCCL's Inspector plugin")
+        self.library = test_nccl.real_nccl()
+        if not why and self.library is None:
+            why = "a GPU, but no libnccl.so.2"
+        if why:
+            self.skipTest(why)
+        super().setUp()
+
+    def test_every_rank_of_a_real_nccl_has_its_bandwidth(self):
+        job_id = self.daemon.submit(harness.command_job(
+            "inspected", test_nccl.PROGRAM, "--nccl", self.library, "--floats", "1048576", "--steps", "1000000",
+            resources={"nodes": 1, "ranks_per_node": 4, "gpus_per_node": 1, "ranks_per_gpu": 4},
+            environment={"NCCL_MAX_CTAS": "4", "LOCKSTEP_NCCL_INSPECTOR": str(self.path)}))["id"]
+
+        def posted():
+            job = self.daemon.get(f"/v1/jobs/{job_id}")
+            if job["state"] in harness.FINAL:
+                self.fail(f"{job}\n{self.daemon.rank_log(job_id, 0)}")
+            return len(self.bandwidths(job_id, nodes="one")) == 4
+        harness.wait_until(posted, 60, "all ranks have posted")
+        found = self.bandwidths(job_id, nodes="one")
+        gpu_tests.figure("NCCL's Inspector: bus bandwidth of 4 MiB all-reduces of four ranks on one GPU", max(found.values()) / 1e9,
+                         "GB/s")
+        self.assertTrue(all(1e6 < value < 1e13 for value in found.values()), found)
+        self.daemon.cli("cancel", job_id)
+        self.assertNotIn("Inspector", " ".join(self.daemon.wait_state(job_id, harness.FINAL, 60).get("warnings", ())))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ again until a deadline; nothing waits for a fixed time. When a test fails, the l
 of its agents are printed. Whatever is left over is killed at the end, found by the data directory in
 its command line.
 
-Environment: LOCKSTEP_BIN = folder of the programs (build/bin); LOCKSTEP_TEST_PATIENCE.
+Environment: LOCKSTEP_BIN = folder of the programs (build/bin); LOCKSTEP_TEST_PATIENCE; LOCKSTEP_TEST_GPU (gpu_tests.py).
 """
 
 import contextlib
@@ -28,6 +28,8 @@ import tempfile
 import time
 import unittest
 import urllib.parse
+
+import gpu_tests
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", SOURCE / "build" / "bin"))
@@ -395,4 +397,4 @@ def has_module(name):
 
 
 def main():
-    unittest.main(verbosity=2)
+    gpu_tests.main()

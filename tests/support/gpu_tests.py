@@ -1,0 +1,202 @@
+"""Tests that need a GPU, or what is only there beside one: how they are marked, found and told of.
+
+A class of Python's unittest is marked with @needs_gpu, a test of GoogleTest by the words of GPU in its program's
+lockstep_test() (tests/CMakeLists.txt). ctest has them under the label `gpu`; `tests/gpu` runs them.
+"""
+
+import ast
+import ctypes
+import fnmatch
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What marks a line of output that `tests/gpu` makes a row of.
+ROW = "lockstep-gpu-row "
+SKIP_CODE = 77  # of ctest's SKIP_RETURN_CODE
+
+
+def no_gpu():
+    """Why there is none; "" if there is one."""
+    try:
+        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError as error:
+        return f"no GPU: {error}"
+    return f"no GPU: cuInit says {code}" if code else ""
+
+
+def gpus():
+    """How many there are."""
+    count = ctypes.c_int()
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.cuInit(0)
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return count.value
+
+
+def needs_gpu(marked):
+    """Marks a class whose tests need a GPU. It skips by itself where there is none, and says why."""
+    marked.needs_gpu = True
+    return marked
+
+
+def row(name, verdict, reason="", seconds=None):
+    """`verdict`: seen, failed or NOT RUN; of a figure its value."""
+    print(ROW + json.dumps({"name": name, "verdict": verdict, "reason": reason, "seconds": seconds}), flush=True)
+
+
+def figure(name, value, unit):
+    """A figure that a test has measured, for the table of `tests/gpu`."""
+    print(f"{name}: {value:.3g} {unit}")
+    if os.environ.get("LOCKSTEP_TEST_GPU") == "only":
+        row(name, f"{value:.3g} {unit}")
+
+
+class Loader(unittest.TestLoader):
+    def __init__(self, gpu):
+        super().__init__()
+        self.gpu = gpu
+
+    def getTestCaseNames(self, testCaseClass):
+        return super().getTestCaseNames(testCaseClass) if getattr(testCaseClass, "needs_gpu", False) == self.gpu else []
+
+
+def words_of_error(err):
+    return " ".join(f"{err[0].__name__}: {err[1]}".split())[:400]
+
+
+class Result(unittest.TextTestResult):
+    """A row of each test, as soon as it is over."""
+
+    def startTest(self, test):
+        self.began, self.said = time.monotonic(), ("seen", "")
+        super().startTest(test)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.tell(test, *self.said, time.monotonic() - self.began)
+
+    def tell(self, test, verdict, reason, seconds=None):
+        self.stream.flush()
+        row(test.id().removeprefix("__main__."), verdict, reason, seconds)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.said = ("NOT RUN", reason)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.said = ("failed", words_of_error(err))
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        said = ("failed", words_of_error(err))
+        if isinstance(test, unittest.TestCase):
+            self.said = said
+        else:
+            self.tell(test, *said)  # setUpClass
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            self.said = ("failed", words_of_error(err))
+
+
+def main():
+    """unittest.main(); by LOCKSTEP_TEST_GPU only what needs a GPU, or what does not. 77 where one of the former was skipped."""
+    wanted = os.environ.get("LOCKSTEP_TEST_GPU", "")
+    if wanted != "only":
+        loader = Loader(False) if wanted == "none" else unittest.defaultTestLoader
+        unittest.main(verbosity=2, testLoader=loader)
+        return
+    runner = unittest.TextTestRunner(verbosity=2, resultclass=Result)
+    result = unittest.main(exit=False, testLoader=Loader(True), testRunner=runner).result
+    if not result.wasSuccessful() or not result.testsRun:
+        sys.exit(1)
+    sys.exit(SKIP_CODE if result.skipped else 0)
+
+
+# --- what the sources say -----------------------------------------------------------------------
+
+def is_marked(node):
+    return any(ast.unparse(one).endswith("needs_gpu") for one in node.decorator_list)
+
+
+def marked_classes(path):
+    """{class: its tests} of a Python file, with those of the classes of the file that it derives from."""
+    classes = {node.name: node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)}
+
+    def tests_of(name):
+        if name not in classes:
+            return set()
+        own = {one.name for one in classes[name].body if isinstance(one, ast.FunctionDef) and one.name.startswith("test_")}
+        return own.union(*(tests_of(ast.unparse(base)) for base in classes[name].bases))
+    return {name: sorted(tests_of(name)) for name, node in classes.items() if is_marked(node)}
+
+
+def python_tests():
+    """(ctest's name, test) of everything that is marked."""
+    for path in sorted((ROOT / "tests" / "integration").glob("test_*.py")):
+        for name, tests in marked_classes(path).items():
+            for test in tests:
+                yield f"gpu.{path.stem.removeprefix('test_')}", f"{name}.{test}"
+
+
+# Words of a skip that is for want of a GPU, of its driver or of NCCL. Not: that there is one, that a program is not
+# built, or that there is no toolkit to compile with.
+WANT = re.compile(r"\b(?:GPUs?|CUDA|NCCL|libcuda|libnccl|nvidia)", re.IGNORECASE)
+NOT_WANT = re.compile(r"has a GPU|is not built|toolkit")
+SKIP = re.compile(r"skip(?:Test|If|Unless)?$", re.IGNORECASE)
+
+
+def words_of(call, around):
+    """What a skip says; where that is made elsewhere, all that stands around it."""
+    says = call.args[-1] if call.args else call
+    return ast.unparse(around if isinstance(says, (ast.Name, ast.Call)) else says)
+
+
+def skips_of_python(path):
+    """(line, class, words, whether it is marked) of each skip that is for want of a GPU."""
+    for holder in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(holder, ast.ClassDef):
+            continue
+        functions = [node for node in ast.walk(holder) if isinstance(node, ast.FunctionDef)]
+        calls = [(call, holder) for call in holder.decorator_list] + [
+            (call, function) for function in functions for call in ast.walk(function)]
+        for call, around in calls:
+            if isinstance(call, ast.Call) and SKIP.search(ast.unparse(call.func)):
+                words = words_of(call, around)
+                if WANT.search(words) and not NOT_WANT.search(words):
+                    yield call.lineno, holder.name, words, is_marked(holder)
+
+
+TEST = re.compile(r"^TEST(?:_P|_F)?\((\w+),\s*(\w+)\)", re.MULTILINE)
+
+
+def skips_of_cpp(path):
+    """(line, suite, test, words) of each skip that is for want of a GPU."""
+    text = path.read_text(encoding="utf-8")
+    for skip in re.finditer(r"GTEST_SKIP\(\)(.*?);", text, re.DOTALL):
+        words = " ".join(skip.group(1).split())
+        if not WANT.search(words) or NOT_WANT.search(words):
+            continue
+        test = [found for found in TEST.finditer(text) if found.start() < skip.start()]
+        suite, name = test[-1].groups() if test else ("", "")
+        yield text.count("\n", 0, skip.start()) + 1, suite, name, words
+
+
+# Of each program, what its lockstep_test() calls GPU; a test is of such a name.
+MARK = re.compile(r"lockstep_test\((?:[^()]|\([^()]*\))*?\bGPU\s+(\S+?)[\s)]")
+
+
+def marked_cpp(path):
+    """(suite, test) of each that its program's CMakeLists.txt marks."""
+    patterns = MARK.findall((path.parent / "CMakeLists.txt").read_text(encoding="utf-8"))
+    for suite, name in TEST.findall(path.read_text(encoding="utf-8")):
+        if any(fnmatch.fnmatchcase(f"{suite}.{name}", pattern) for pattern in patterns):
+            yield suite, name
