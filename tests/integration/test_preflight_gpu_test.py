@@ -1,5 +1,5 @@
 """preflight.gpu_test: real agents that run a FAKE lockstep-gpu-test, which says of each node what a test
-wants and touches no GPU; the real one on a real GPU is ctest's gpu_test.every_gpu."""
+wants and touches no GPU; the real one on a real GPU is ctest's gpu_test.every_gpu, and gpu.preflight_nccl's."""
 
 import json
 import os

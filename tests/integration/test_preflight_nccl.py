@@ -1,13 +1,18 @@
 """preflight.nccl_test: real agents run the real lockstep-nccl-test on a DOUBLE of NCCL and of the CUDA driver
 (tests/support/nccl_double: sockets and host memory), which a test makes slow, wrong, stuck or old on a node. What passes
-proves Lockstep's half and nothing of NCCL itself."""
+proves Lockstep's half and nothing of NCCL itself. A good pair is checked with the real programs, driver and NCCL, too, where
+there is a GPU (`tests/gpu`; ctest's gpu.preflight_nccl)."""
 
 import json
 import os
+import pathlib
 import time
 
+import gpu_tests
 import harness
+import test_nccl
 import test_preflight
+import test_preflight_gpu_test
 
 DOUBLE = harness.BIN.parent / "tests" / "nccl_double" / "libnccl.so.2"
 PROGRAM = harness.BIN / "lockstep-nccl-test"
@@ -26,13 +31,40 @@ exec {program}
 """
 
 
-class NcclTest(test_preflight.PreflightCase):
+class HealthyPair:
+    """A mixin: `pair()` makes two good nodes with a GPU each, of which both programs are asked."""
+
+    def test_gpus_and_nccl_of_a_good_pair_are_checked_within_ten_seconds(self):
+        self.pair()
+        began = time.monotonic()
+        done = self.cli("nodes", "check", "--nodes", "2", "--gpus", "1", "--gpu-test", "--nccl-test", "--json", code=0)
+        took = time.monotonic() - began
+        gpu_tests.figure("lockstep nodes check --gpu-test --nccl-test of two nodes", took, "s")
+        findings = [one for one in json.loads(done.stdout)["findings"] if one["check"] in ("gpu_test", "nccl_test")]
+        # That two share a GPU, or a machine with other work, may make one slow for a moment.
+        self.assertEqual([one for one in findings if one["severity"] == "fail" or "not installed" in one["found"] or
+                          "not tested" in one["found"]], [], findings)
+        self.assertLess(took, self.SECONDS)
+        logs = "".join(path.read_text() for path in self.daemon.data.glob("runs/**/agent-*.log"))
+        self.assertEqual(logs.count("test with NCCL"), 4, f"two nodes, two rounds\n{logs[-3000:]}")
+
+
+class NcclTest(HealthyPair, test_preflight.PreflightCase):
+    SECONDS = 20  # on cores that do much else
+
+    def pair(self):
+        gpus = self.root / "fake-gpu-test"
+        gpus.write_text(test_preflight_gpu_test.PROGRAM.format(python=harness.PYTHON, folder=str(self.root)))
+        gpus.chmod(0o755)
+        (self.root / "bad").write_text("n0 good\nn1 good\n")
+        self.nodes(more=f"--gpu-test-program {gpus}")
+
     def setUp(self):
         if not DOUBLE.exists():
             self.skipTest("the double of NCCL is not built: no Gloo")
         super().setUp()
 
-    def nodes(self, program=None, **spoiled):
+    def nodes(self, program=None, more="", **spoiled):
         """`spoiled`: what the double does on a node, as n1="slow=60"; None: neither library is there."""
         lib = self.root / "lib"
         lib.mkdir()
@@ -52,7 +84,7 @@ class NcclTest(test_preflight.PreflightCase):
         tree = self.tree("node", {"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.1  Sat\n",
                                   "dev/nvidia0": "", "dev/nvidia1": "", "dev/kmsg": ""})
         self.spoil("", before="FAKE_NODE=$7; export FAKE_NODE;",
-                   arguments=f"--nccl-test-program {program} --preflight-root {tree}")
+                   arguments=f"--nccl-test-program {program} --preflight-root {tree} {more}")
         self.daemon.stop()
         self.daemon.arguments = (*self.daemon.arguments, "--local-gpus", "8")
         self.daemon.start()
@@ -191,6 +223,45 @@ class NcclTest(test_preflight.PreflightCase):
             self.daemon.arguments = ("--local-gpus", "8")
             self.daemon.start()
             self.assert_problem(self.daemon.api("POST", "/v1/jobs", spec), 400, "/preflight/nccl_test", "")
+
+
+# A node of its own for each of the machine's GPUs; where there is one, both nodes have it.
+REAL = """#!/bin/sh
+node="${{FAKE_NODE##*-n}}"
+export CUDA_VISIBLE_DEVICES=$((node % {gpus})) NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=4
+export LD_LIBRARY_PATH={libraries}
+exec {program}
+"""
+
+
+@gpu_tests.needs_gpu
+class OnARealGpu(HealthyPair, test_preflight.PreflightCase):
+    SECONDS = 10
+
+    def setUp(self):
+        why = gpu_tests.no_gpu()
+        self.library = test_nccl.real_nccl()
+        if not why and self.library is None:
+            why = "a GPU, but no libnccl.so.2: deploy/install-deps --cuda, or LOCKSTEP_NCCL_LIBRARY"
+        if why:
+            self.skipTest(why)
+        super().setUp()
+
+    def pair(self):
+        libraries = os.environ.get("LD_LIBRARY_PATH", "")
+        if os.path.isabs(str(self.library)):
+            libraries = f"{pathlib.Path(self.library).parent}:{libraries}"
+        programs = {}
+        for name in ("gpu", "nccl"):
+            programs[name] = self.root / f"{name}-test"
+            programs[name].write_text(REAL.format(gpus=gpu_tests.gpus(), libraries=libraries,
+                                                  program=harness.BIN / f"lockstep-{name}-test"))
+            programs[name].chmod(0o755)
+        self.spoil("", before="FAKE_NODE=$7; export FAKE_NODE;",
+                   arguments=f"--nccl-test-program {programs['nccl']} --gpu-test-program {programs['gpu']}")
+        self.daemon.stop()
+        self.daemon.arguments = (*self.daemon.arguments, "--local-gpus", "2")
+        self.daemon.start()
 
 
 if __name__ == "__main__":
