@@ -12,7 +12,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kGpuPatience = std::chrono::seconds{3};
-constexpr std::size_t kDeviceBucket = 25U << 20U;  // bytes; as PyTorch's DDP
 // Polls, 100 ms apart, that find a connection ended before it is a loss: a rank that was told to
 // stop may be done a moment before this one.
 constexpr int kLostPolls = 3;
@@ -31,7 +30,7 @@ bool comes_to_an_end(at::Device device) {
 }
 
 DeviceSums::DeviceSums(Communicator& all, std::unique_ptr<Communicator> own,
-                       FlatParameters& parameters, TrainAllReduce kind)
+                       FlatParameters& parameters, TrainAllReduce kind, std::size_t bucket_bytes)
     : all_(all),
       own_(std::move(own)),
       group_(own_ != nullptr  ? own_.get()
@@ -49,7 +48,7 @@ DeviceSums::DeviceSums(Communicator& all, std::unique_ptr<Communicator> own,
     if (gpu_) {
         side_ = std::make_unique<cuda_device::SideStream>();
     }
-    buckets_ = std::make_unique<GradientBuckets>(parameters, kDeviceBucket,
+    buckets_ = std::make_unique<GradientBuckets>(parameters, bucket_bytes,
                                                  [this](std::size_t count) { sum_up_to(count); });
 }
 

@@ -19,10 +19,13 @@ namespace lockstep {
 
 class DeviceSums {
   public:
+    static constexpr std::size_t kBucketBytes = 25U << 20U;  // as PyTorch's DDP
+
     // `all`: of the host, which knows who is lost. `own`: of GPUs; null on the CPU, where it is
     // `all`, and for one rank, which has nothing to sum. What is given must outlive it.
+    // `bucket_bytes`: buckets close when they are at least so large.
     DeviceSums(Communicator& all, std::unique_ptr<Communicator> own, FlatParameters& parameters,
-               TrainAllReduce kind);
+               TrainAllReduce kind, std::size_t bucket_bytes = kBucketBytes);
 
     // A step begins.
     void begin();
@@ -36,6 +39,9 @@ class DeviceSums {
     // the device any more; cancelled: or something still does, and only _Exit ends the process.
     Status wait();
 
+    std::size_t buckets() const { return buckets_ == nullptr ? 0 : buckets_->all().size(); }
+    // Those whose sums have been enqueued in this step.
+    std::size_t summed() const { return summed_; }
     // Of the last wait(): from when this rank's own work was done, in seconds.
     double waited() const { return waited_; }
 
