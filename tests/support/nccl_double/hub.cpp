@@ -149,7 +149,8 @@ class Group {
             }
         }
         const std::size_t share = bytes / members_.size();
-        for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+        // Rank 0, in whose process this thread is, comes last: with its answer it may end.
+        for (std::size_t rank = members_.size(); rank-- > 0;) {
             if (head.kind == Kind::reduce_scatter) {
                 answer(rank, result.data() + rank * share, share);
             } else if (head.kind == Kind::reduce && static_cast<std::int32_t>(rank) != head.peer) {
