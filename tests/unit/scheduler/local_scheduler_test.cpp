@@ -402,12 +402,14 @@ TEST_F(LocalSchedulerTest, AdmitWarnsAndRefuses) {
 TEST_F(LocalSchedulerTest, AdmitSaysWhatNeedsSlurm) {
     JobSpec spec;
     spec.slurm.partition = "gpu";
+    spec.slurm.account = "a";
     spec.checkpoint.seconds_before_timeout = 60;
     const auto admitted = scheduler->admit(spec);
     ASSERT_TRUE(admitted);
-    EXPECT_THAT(admitted->warnings,
-                ElementsAre(HasSubstr("slurm has no effect"),
-                            HasSubstr("checkpoint.seconds_before_timeout has no effect")));
+    EXPECT_THAT(
+        admitted->warnings,
+        ElementsAre(HasSubstr("partition gpu has no effect"), HasSubstr("slurm has no effect"),
+                    HasSubstr("checkpoint.seconds_before_timeout has no effect")));
     spec.submission = Submission::manual;
     EXPECT_EQ(scheduler->admit(spec).error().fields.at(0).pointer, "/submission");
 }
