@@ -206,10 +206,6 @@ void JobMachine::exited(Draft& draft, const AgentPtr& link, const wire::Exited& 
         event::RankExited out = rank_exited(exited);
         out.attempt = draft.job().attempt()->number;
         out.node = link->node;
-        const auto rank = static_cast<std::size_t>(exited.rank);
-        if (const auto* series = draft.at.series; series != nullptr && rank < series->present()) {
-            out.step = series->rank(rank).step_of(-1);
-        }
         draft.add(std::move(out));
     }
 }

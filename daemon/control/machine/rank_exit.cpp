@@ -26,6 +26,7 @@ event::RankExited rank_exited(const wire::Exited& exited) {
     out.oom = exited.oom;
     out.launcher = exited.launcher;
     out.at = std::max<UnixMillis>(exited.time, 0);
+    out.step = std::max<std::int64_t>(exited.step, -1);
     const auto kind = parse_failure_kind(exited.failure).value_or(FailureKind::own);
     out.failure = kind == FailureKind::own ? "" : std::string{to_string(kind)};
     out.failed_at = std::max<UnixMillis>(exited.failed_at, 0);

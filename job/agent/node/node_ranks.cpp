@@ -290,12 +290,16 @@ void Node::on_rank_ending(std::int32_t rank) {
 void Node::on_rank_exited(wire::Exited exited) {
     reports_.flush();
     if (!has_launcher()) {
+        exited.step = reports_.last_step(exited.rank);
         environment_.mask_end(exited);
         take(node_input::RankExited{std::move(exited)});
         return;
     }
     for (NodeChildren::Ended& one : children_.ends(exited)) {
         judge_child(one);
+        if (!one.exited.launcher) {
+            one.exited.step = reports_.last_step(one.exited.rank);
+        }
         environment_.mask_end(one.exited);
         take(node_input::RankExited{std::move(one.exited)});
     }

@@ -5,7 +5,9 @@
 #include "job/base/log.hpp"
 #include "job/model/spec/misconfiguration.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 namespace lockstep {
@@ -291,6 +293,9 @@ void RankReports::add_row(std::int32_t rank, const RankReport& report) {
     }
     if (report.step >= 0) {
         parts_.standbys.stepped(rank - here_.first_rank);
+        if (Rank* const known = find(rank)) {
+            known->step = std::max(known->step, report.step);
+        }
     }
     telemetry_.add(rank, report);
 }
@@ -315,6 +320,13 @@ void RankReports::ending(std::int32_t rank) {
 std::vector<ExceptionNote> RankReports::take_notes(std::int32_t rank) {
     Rank* const found = find(rank);
     return found == nullptr ? std::vector<ExceptionNote>{} : std::exchange(found->notes, {});
+}
+
+std::int64_t RankReports::last_step(std::int32_t rank) const {
+    const auto local = static_cast<std::int64_t>(rank) - here_.first_rank;
+    return local < 0 || local >= std::ssize(here_.ranks)
+               ? -1
+               : here_.ranks[static_cast<std::size_t>(local)].step;
 }
 
 void RankReports::flush() {

@@ -66,6 +66,8 @@ class RankReports {
     void ending(std::int32_t rank);
     // The exceptions that it has told of; they are told once.
     std::vector<ExceptionNote> take_notes(std::int32_t rank);
+    // The highest step that it has reported in this generation; -1: none.
+    std::int64_t last_step(std::int32_t rank) const;
     // Those of the launcher itself, and of processes that nobody knows.
     const std::vector<ExceptionNote>& launcher_notes() const { return here_.launcher_notes; }
 
@@ -81,6 +83,7 @@ class RankReports {
         std::uint64_t bad = 0;       // messages that were refused
         std::uint64_t bad_told = 0;  // of those, in a row's bad_reports already
         std::vector<ExceptionNote> notes{};  // the newest limits::kExceptionNotes
+        std::int64_t step = -1;              // the highest that it has reported
     };
     struct Generation {
         std::int32_t number = 0;

@@ -114,6 +114,7 @@ struct Exited {
     std::string error_type{};  // of the exception; "" = none is known
     std::string error{};
     std::string traceback{};
+    std::int64_t step = -1;  // the last that it has reported in this generation; -1 = none
 };
 struct Fault {
     std::uint64_t event = 0;

@@ -154,6 +154,7 @@ void fields(V& visit, M& m) {
     visit.optional("error", m.error);
     visit.optional("traceback", m.traceback);
     visit.optional("launcher", m.launcher);
+    visit.optional("step", m.step);
 }
 template <class V, class M>
     requires std::is_same_v<std::remove_const_t<M>, Warned>

@@ -67,6 +67,18 @@ TEST_F(ReportTest, ReportsBecomeRowsInOrderAlsoTheLastBeforeTheEnd) {
     EXPECT_EQ(daemon.batches[0].generation, 1U);
 }
 
+// Beside the batches, which lockstepd stores first: when it heard of the end it knew of none.
+TEST_F(ReportTest, TheEndOfARankSaysTheLastStepThatItReported) {
+    FakeDaemon daemon{python("for i in (1, 2, 12):\n"
+                             "    send({'op': 'report', 'step': i, 'loss': 1.0})\n"
+                             "os._exit(0)\n"),
+                      {}};
+    run_well(daemon);
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_THAT(exits, SizeIs(1));
+    EXPECT_EQ(exits[0].step, 12);
+}
+
 TEST_F(ReportTest, ALossThatIsNotFiniteArrivesAsItIs) {
     FakeDaemon daemon{python("for x in ('nan', 'inf', '-inf'):\n"
                              "    send({'op': 'report', 'step': 1, 'loss': x})\n"),

@@ -7,6 +7,7 @@ namespace {
 
 std::vector<AgentMessage> agent_samples() {
     Exited exited{3, 1, 2, -1, 9, true, false, 123, "tail \xff"};
+    exited.step = 7;
     KeyRequest keys{1,    9,    2,      KvOp::wait, {"a", "b"},        "dmFs",      -4,
                     1000, true, "b2xk", true,       1'700'000'000'000, {"YQ==", ""}};
     Started started{1, {{0, 11, true}, {1, 12, false, true, true, 3, 0}}};
