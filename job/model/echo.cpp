@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -81,8 +82,10 @@ std::optional<Culprit> find_culprit(const Generation& generation, const event::R
                            counted(others, " other", " others") + " went on",
                        left->launcher};
     }
+    // Ranks may report at different rates: others must have stood where the echo did.
     const auto& last = generation.stopped_last;
-    if (last && !last->launcher && !echo.launcher && last->step < echo.step) {
+    if (last && !last->launcher && !echo.launcher && last->step < echo.step &&
+        generation.stopped_next_step >= echo.step) {
         return Culprit{last->rank, " stood at step " + std::to_string(last->step) + " while rank " +
                                        std::to_string(echo.rank) + " was at step " +
                                        std::to_string(echo.step)};
@@ -106,6 +109,30 @@ Cause culprit_cause(const Job& job, const Culprit& culprit, const Cause& echo) {
 }
 
 }  // namespace
+
+void note_end(Generation& generation, const event::RankExited& exit) {
+    if (exit.stopped) {
+        auto& last = generation.stopped_last;
+        auto& next = generation.stopped_next_step;
+        if (exit.step < 0) {
+            return;
+        }
+        if (!last || std::pair{exit.step, exit.rank} < std::pair{last->step, last->rank}) {
+            next = last ? last->step : -1;
+            last = exit;
+        } else if (next < 0 || exit.step < next) {
+            next = exit.step;
+        }
+    } else if (exit.exit_code == 0) {
+        ++generation.left;
+        auto& first = generation.first_left;
+        if (!first || std::pair{exit.at, exit.rank} < std::pair{first->at, first->rank}) {
+            first = exit;
+        }
+    } else if (generation.first_failed_end == 0 || exit.at < generation.first_failed_end) {
+        generation.first_failed_end = exit.at;
+    }
+}
 
 std::vector<std::int32_t> named_missing(std::string_view error) {
     if (const auto at = error.find(kMissing); at != std::string_view::npos) {

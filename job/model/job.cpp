@@ -31,25 +31,6 @@ void note_failure(Generation& generation, Cause cause, UnixMillis at, FailureKin
     }
 }
 
-// What first_cause() needs of the many that have ended (echo.hpp).
-void note_end(Generation& generation, const event::RankExited& exit) {
-    if (exit.stopped) {
-        auto& last = generation.stopped_last;
-        if (exit.step >= 0 &&
-            (!last || std::pair{exit.step, exit.rank} < std::pair{last->step, last->rank})) {
-            last = exit;
-        }
-    } else if (exit.exit_code == 0) {
-        ++generation.left;
-        auto& first = generation.first_left;
-        if (!first || std::pair{exit.at, exit.rank} < std::pair{first->at, first->rank}) {
-            first = exit;
-        }
-    } else if (generation.first_failed_end == 0 || exit.at < generation.first_failed_end) {
-        generation.first_failed_end = exit.at;
-    }
-}
-
 // A rank ends because the others wait for one in vain: that one is to blame, not who gave up first.
 // What happened, and so what may follow, is the same.
 Cause of_desync(const event::AnomalySeen& desync, const Cause& echo) {
@@ -71,6 +52,7 @@ void forget_ranks(Generation& generation) {
     generation.failed.clear();
     generation.first_left.reset();
     generation.stopped_last.reset();
+    generation.stopped_next_step = -1;
     generation.addresses = {};
     generation.ports = {};
 }

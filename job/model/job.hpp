@@ -54,6 +54,7 @@ struct Generation {
     std::int32_t left = 0;            // ranks that have ended with 0, not stopped
     std::optional<event::RankExited> first_left;    // the earliest of those
     std::optional<event::RankExited> stopped_last;  // of those stopped, the one furthest behind
+    std::int64_t stopped_next_step = -1;            // where the next of them stood; -1: no other
     UnixMillis failure_heard_at = 0;                // the first of any, the daemon's clock
     std::int32_t looks = 0;                         // evidence that was taken of it
     std::int32_t profiles = 0;                      // and profiles: the newest one's number

@@ -239,6 +239,24 @@ TEST(Blame, WhoStoodAtAnEarlierStepWhenItWasStoppedIsNamed) {
     }
 }
 
+TEST(Blame, WhereRanksReportAtDifferentRatesNobodyIsSaidToHaveStood) {
+    for (const std::int32_t witnesses : {0, 2}) {
+        History h;
+        h.running();
+        auto echo = echo_of(h.exit(0, 1, 4000));
+        echo.step = 18;
+        h.must(echo);
+        for (const int rank : {1, 2, 3}) {
+            auto stopped = h.exit(rank, -1, 6000);
+            stopped.stopped = true;
+            stopped.signal = 15;
+            stopped.step = rank <= witnesses + 1 ? 10 : -1;
+            h.must(stopped);
+        }
+        EXPECT_EQ(outcome(h.job).cause.rank, -1) << witnesses << " others at the same step";
+    }
+}
+
 TEST(Blame, TheLongTextsOfACauseAreToldOnce) {
     History h;
     h.running();
