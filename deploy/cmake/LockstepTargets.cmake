@@ -43,8 +43,8 @@ endif()
 # A batch is small enough that two cores share a library, and that a change to one file costs seconds.
 function(lockstep_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE ${LOCKSTEP_UNITY_BATCH})
-  if(LOCKSTEP_UNITY AND NOT LOCKSTEP_UNITY_BATCH EQUAL 12)
-    # A local name may be that of a constant in a file that it meets in no batch of the usual size.
+  if(LOCKSTEP_UNITY AND NOT LOCKSTEP_UNITY_BATCH MATCHES "^(12|32)$")
+    # A local name may be that of a constant in a file that it meets in no batch of the two usual sizes.
     target_compile_options(${target} PRIVATE -Wno-error=shadow)
   endif()
 endfunction()

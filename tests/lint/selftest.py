@@ -278,6 +278,33 @@ class Lints(unittest.TestCase):
             requestBody={"content": {"application/json": {
                 "schema": {"$ref": "#/components/schemas/A"}, "example": {}}}}))
 
+    def test_a_source_that_needs_its_neighbours_include_is_found(self):
+        """tests/support/compile_alone.py with real compilers: the batch compiles, one of its two sources does not."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "CMakeLists.txt").write_text(
+                "cmake_minimum_required(VERSION 3.25)\nproject(t LANGUAGES CXX)\nset(CMAKE_EXPORT_COMPILE_COMMANDS ON)\n"
+                "add_library(t STATIC one.cpp two.cpp)\nset_target_properties(t PROPERTIES UNITY_BUILD ON)\nadd_library(u STATIC three.cpp)\n")
+            (root / "one.cpp").write_text("#include <string>\nstd::string one() { return {}; }\n")
+            (root / "two.cpp").write_text("std::string two() { return {}; }\n")
+            (root / "three.cpp").write_text("int three() { return 3; }\n")
+            build = root / "build"
+            for command in (["cmake", "-G", "Ninja", "-S", root, "-B", build], ["cmake", "--build", build]):
+                run = subprocess.run(command, capture_output=True, text=True, check=False)
+                self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+            def alone(files, seconds="60"):
+                run = subprocess.run([sys.executable, "-B", HERE / "../support/compile_alone.py", build, seconds, "2"], cwd=root,
+                                     input="\n".join(files), capture_output=True, text=True, check=False)
+                return run.returncode, run.stdout + run.stderr
+
+            self.assertEqual(alone(["one.cpp", "three.cpp", "no.cpp"]), (0, "sources by themselves: 2 of 2\n"))
+            code, out = alone(["one.cpp", "two.cpp", "three.cpp"])
+            self.assertEqual(code, 1, out)
+            self.assertIn("two.cpp does not compile by itself", out)
+            self.assertNotIn("one.cpp does not", out)
+            self.assertEqual(alone(["two.cpp"], "0"), (0, "sources by themselves: 0 of 1; no time for the others\n"))
+
     def test_an_empty_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             run = subprocess.run([sys.executable, "-B", HERE / "layers.py", "--root", folder],

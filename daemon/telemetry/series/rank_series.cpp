@@ -91,11 +91,11 @@ std::size_t heap_of(const std::vector<T>& values) {
 }  // namespace
 
 void Ewma20::add(double sample) {
-    constexpr double kAlpha = 2.0 / 21.0;
+    constexpr double kNewest = 2.0 / 21.0;
     if (std::isfinite(sample)) {
-        const double next = mean_ + kAlpha * (sample - mean_);
+        const double next = mean_ + kNewest * (sample - mean_);
         // Their difference may be beyond what a double holds though both are within.
-        const double far = (1 - kAlpha) * mean_ + kAlpha * sample;
+        const double far = (1 - kNewest) * mean_ + kNewest * sample;
         mean_ = is_absent(mean_) ? sample : (std::isfinite(next) ? next : far);
     }
 }

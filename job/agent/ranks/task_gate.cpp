@@ -14,12 +14,12 @@
 
 namespace lockstep {
 
-using Descriptor = net::posix::stream_descriptor;
+using StreamDescriptor = net::posix::stream_descriptor;
 
 // One task on its way in.
 struct TaskPeer {
     explicit TaskPeer(net::io_context& io) : socket(io) {}
-    Descriptor socket;
+    StreamDescriptor socket;
     task_wire::Reader reader;
     UniqueFd output;
 };
@@ -28,7 +28,7 @@ struct TaskGate::State {
     State(TaskGroup& group, Handlers given)
         : tasks(group), listener(group.io()), handlers(std::move(given)) {}
     TaskGroup& tasks;
-    Descriptor listener;
+    StreamDescriptor listener;
     Handlers handlers;
     bool open = true;
     std::set<std::shared_ptr<TaskPeer>> peers;
@@ -44,7 +44,7 @@ Task<std::optional<std::string>> read_frame(TaskPeer& peer) {
             co_return whole ? std::move(*whole) : std::nullopt;
         }
         ErrorCode ec;
-        co_await peer.socket.async_wait(Descriptor::wait_read, into(ec));
+        co_await peer.socket.async_wait(StreamDescriptor::wait_read, into(ec));
         if (ec) {
             co_return std::nullopt;
         }
@@ -66,7 +66,7 @@ Task<bool> write_frame(TaskPeer& peer, std::string text) {
             done += static_cast<std::size_t>(wrote);
         } else if (errno == EAGAIN || errno == EINTR) {
             ErrorCode ec;
-            co_await peer.socket.async_wait(Descriptor::wait_write, into(ec));
+            co_await peer.socket.async_wait(StreamDescriptor::wait_write, into(ec));
             if (ec) {
                 co_return false;
             }
@@ -111,7 +111,7 @@ TaskGate::~TaskGate() {
 Task<void> TaskGate::listen(std::shared_ptr<State> state) {
     while (state->open) {
         ErrorCode ec;
-        co_await state->listener.async_wait(Descriptor::wait_read, into(ec));
+        co_await state->listener.async_wait(StreamDescriptor::wait_read, into(ec));
         if (ec || !state->open) {
             co_return;
         }

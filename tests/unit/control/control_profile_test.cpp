@@ -11,10 +11,10 @@ using ::testing::HasSubstr;
 class ProfileTest : public ControlTest {
   protected:
     void start() { id_ = start_job_with(agents_[0], agents_[1], ""); }
-    Result<Json> take(std::vector<std::int32_t> ranks = {}, std::int64_t seconds = 3) {
+    Result<Json> take(std::vector<std::int32_t> ranks = {}, std::int64_t how_long = 3) {
         Result<Json> out = fail(Errc::internal, "not run");
         auto run = [&]() -> Task<void> {
-            ProfileQuery query{ranks, seconds};
+            ProfileQuery query{ranks, how_long};
             const auto text = co_await control_->take_profile(ada_, id_, std::move(query));
             out = text ? parse_json(*text) : Result<Json>{fail(text.error())};
         };
