@@ -2,6 +2,7 @@
 the form of a trace, and who may record when, with a profiler of the test's own. The real ones: tests/frameworks."""
 
 import importlib.util
+import gzip
 import json
 import os
 import pathlib
@@ -69,19 +70,18 @@ class Form(unittest.TestCase):
         for text in ("", "{}", "[]", '{"traceEvents":[]}'):
             self.assertEqual(list(trace.trace_events(text)), [])
 
-    def test_what_is_written_is_read_and_too_much_is_not_there(self):
+    def test_a_packed_trace_is_read_and_too_large_a_one_is_not(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "trace.json.gz")
             events = [{"name": f"é {n}", "ph": "X", "ts": n, "dur": 0.5} for n in range(3)]
-            self.assertTrue(trace.write_trace(path, iter(events)))
+            with gzip.open(path, "wt", encoding="utf-8") as file:
+                json.dump({"traceEvents": events}, file)
             self.assertEqual(json.loads(trace.read_trace(path))["traceEvents"], events)
             whole, trace.TRACE_BYTES = trace.TRACE_BYTES, 100
             try:
                 self.assertIsNone(trace.read_trace(path))
-                self.assertFalse(trace.write_trace(path, iter(events)))
             finally:
                 trace.TRACE_BYTES = whole
-            self.assertEqual(os.listdir(folder), [])
 
     def test_what_counts_of_jax(self):
         def named(kind, name, process, thread=0):
@@ -92,14 +92,9 @@ class Form(unittest.TestCase):
 
         host = [named("process_name", "/host:CPU", 1), span("PjitFunction(f)", 1, 1, 9), span("dot", 1, 2, 4, hlo_module="jit_f"),
                 span("end: dot", 1, 2, 1), span("ThreadpoolListener::Record", 1, 2, 1), {}]
-        device = [named("process_name", "/device:GPU:0", 2), named("thread_name", "Stream #7(Compute)", 2, 1),
-                  named("thread_name", "XLA Modules", 2, 2), span("gemm", 2, 1, 5), span("jit_f", 2, 2, 6)]
-        programs, rest = jax_trace.spans_of([*host, *device])
-        self.assertEqual(programs.rows(), [("gemm", 5, 5, 1), ("dot (jit_f)", 4, 4, 1)])
+        programs, rest = jax_trace.spans_of(host)
+        self.assertEqual(programs.rows(), [("dot (jit_f)", 4, 4, 1)])
         self.assertEqual(rest.rows(), [("PjitFunction(f)", 9, 9, 1)])
-        with_operations = [*device, named("thread_name", "XLA Ops", 2, 3), span("fusion", 2, 3, 5)]
-        self.assertEqual(jax_trace.spans_of(with_operations[:3] + with_operations[5:] + with_operations[3:5])[0].rows(),
-                         [("fusion", 5, 5, 1)])
 
 
 class Recorded(trace.Recording):

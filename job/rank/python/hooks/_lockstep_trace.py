@@ -258,23 +258,6 @@ def too_large():
     return f"the trace has more than {TRACE_BYTES >> 20} MiB, which are kept at most"
 
 
-def write_trace(path, events):
-    """In Chrome's form, packed. False: it would be too large, and nothing is there."""
-    size = 0
-    with gzip.open(path, "wb", 5) as file:
-        file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
-        for number, event in enumerate(events):
-            data = (",\n" if number else "").encode() + json.dumps(event).encode()
-            size += len(data)
-            if size > TRACE_BYTES:
-                break
-            file.write(data)
-        file.write(b"\n]}\n")
-    if size > TRACE_BYTES:
-        os.unlink(path)
-    return size <= TRACE_BYTES
-
-
 # --- the table -------------------------------------------------------------------------------------
 
 class Spans:

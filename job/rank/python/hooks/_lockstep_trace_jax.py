@@ -112,25 +112,14 @@ def _imports_tensorflow():
 
 
 def spans_of(events):
-    """Of compiled programs, and of the rest. The names of processes and threads come first. A device has several rows of
-    the same time: programs, steps, and operations, which are those that count; without them, its streams."""
-    processes, threads = {}, {}
+    """Of compiled programs, and of the rest."""
     programs, host = trace.Spans(), trace.Spans()
     for event in trace.paced(events):
-        kind, process, thread = event.get("ph"), event.get("pid"), event.get("tid")
         name, arguments = str(event.get("name", "")), event.get("args") or {}
-        if kind == "M" and name == "process_name":
-            processes[process] = str(arguments.get("name", ""))
-        elif kind == "M" and name == "thread_name":
-            threads.setdefault(process, {})[thread] = str(arguments.get("name", ""))
-        elif kind == "X" and not name.startswith(("end: ", "ThreadpoolListener::")):  # marks of XLA's own
-            on_device = processes.get(process, "").startswith("/device:")
-            rows = threads.get(process, {})
-            row = rows.get(thread, "")
-            if on_device and not (row == "XLA Ops" if "XLA Ops" in rows.values() else row.startswith("Stream")):
-                continue
-            program = arguments.get("hlo_module")
-            (programs if program or on_device else host).add(
-                (process, thread), float(event.get("ts", 0)), float(event.get("dur", 0)),
-                f"{name} ({program})" if program else name)
+        if event.get("ph") != "X" or name.startswith(("end: ", "ThreadpoolListener::")):  # names, and marks of XLA's own
+            continue
+        program = arguments.get("hlo_module")
+        (programs if program else host).add(
+            (event.get("pid"), event.get("tid")), float(event.get("ts", 0)), float(event.get("dur", 0)),
+            f"{name} ({program})" if program else name)
     return programs, host
