@@ -9,10 +9,13 @@
 #include <boost/beast/http/write.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
+#include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace lockstep::test {
@@ -36,7 +39,10 @@ struct FakeDaemon::Connection {
 
 FakeDaemon::FakeDaemon(JobSpec spec, Options given) : options(given) {
     welcome.daemon = "daemon-1";
-    welcome.job_id = "ls-01HZZZZZZZZZZZZZZZZZZZZZZZ";
+    // One of its own for each process: what ranks put into /tmp has the job's name.
+    std::string number = std::to_string(::getpid());
+    number.insert(0, 7 - std::min<std::size_t>(number.size(), 7), '0');
+    welcome.job_id = "ls-01HZZZZZZZZZZZZZZZZ" + number;
     welcome.job_name = spec.name;
     welcome.attempt = 1;
     welcome.spec = to_json(spec);

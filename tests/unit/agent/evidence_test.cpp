@@ -432,8 +432,7 @@ TEST_F(EvidenceTest, WithGpusTheJobNeedsToSayNothing) {
     EXPECT_THAT(why(saved.ranks[0], "ras"), HasSubstr("no answer at " + address));
     end(daemon, *agent);
     for (const auto& one : std::filesystem::directory_iterator("/tmp")) {
-        if (one.path().filename().string().starts_with(
-                "ls-01HZZZZZZZZZZZZZZZZZZZZZZZ-nccl_trace_")) {
+        if (one.path().filename().string().starts_with(daemon.welcome.job_id + "-nccl_trace_")) {
             std::filesystem::remove(one.path());
         }
     }
