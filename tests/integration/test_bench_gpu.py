@@ -11,6 +11,7 @@ import time
 import unittest
 import unittest.mock
 
+import gpu_tests
 import harness
 
 BENCH = harness.SOURCE / "tests" / "bench"
@@ -84,7 +85,7 @@ class Bench(unittest.TestCase):
         return {row["what"]: row for row in document["rows"]}, document["notes"], done.stdout
 
     def test_without_a_gpu_every_figure_says_so_and_nothing_is_claimed(self):
-        why = setup.why_no_gpu()
+        why = gpu_tests.no_gpu()
         if not why:
             self.skipTest("this machine has a GPU")
         rows, notes, output = self.run_bench()

@@ -160,7 +160,9 @@ void check_links(const GpuReport& report, const GpuHealth& gpu) {
     }
 }
 
-// It may be on purpose, and says why there are no plots and why NCCL may not start.
+// It may be on purpose, and says why there are no plots and why NCCL may not start: to NCCL ranks
+// of one host whose GPUs have the same PCI address are on the same GPU (init.cc, "Duplicate GPU
+// detected"), as two slices are.
 void check_division(const GpuReport& report, const PreflightNode& node) {
     std::vector<std::string> divided;
     for (const GpuHealth& gpu : node.facts.gpu.health) {

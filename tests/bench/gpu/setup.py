@@ -4,7 +4,6 @@ A rehearsal runs the same code on the CPU, with gloo and with the double of NCCL
 and are not judged: they say that the bench works, and nothing of a GPU."""
 
 import contextlib
-import ctypes
 import dataclasses
 import json
 import os
@@ -13,6 +12,7 @@ import subprocess
 import time
 
 import frameworks
+import gpu_tests
 import harness
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
@@ -110,20 +110,6 @@ class Setup:
         return " (DOUBLE of NCCL)" if self.rehearse else ""
 
 
-def why_no_gpu():
-    try:
-        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
-    except OSError as error:
-        return f"no GPU: {error}"
-    return f"no GPU: cuInit says {code}" if code else ""
-
-
-def gpu_count():
-    count = ctypes.c_int(0)
-    ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count))
-    return count.value
-
-
 def real_nccl(build):
     for path in (os.environ.get("LOCKSTEP_NCCL_LIBRARY"), build / "cuda/nvidia/nccl/lib/libnccl.so.2", "libnccl.so.2"):
         with contextlib.suppress(OSError):
@@ -152,7 +138,7 @@ def has_cuda(program):
 
 def find(options):
     build = options.bin.parent
-    no_gpu = why_no_gpu()
+    no_gpu = gpu_tests.no_gpu()
     double = build / "tests" / "nccl_double" / "libnccl.so.2"
     works = options.rehearse or not no_gpu
     python = (frameworks.python() or "") if works else ""
@@ -160,7 +146,7 @@ def find(options):
         python = harness.PYTHON  # a GPU machine's own may have it
     train = options.bin / "lockstep-train"
     return Setup(
-        bin=options.bin, rehearse=options.rehearse, no_gpu=no_gpu, gpus=0 if no_gpu else gpu_count(),
+        bin=options.bin, rehearse=options.rehearse, no_gpu=no_gpu, gpus=0 if no_gpu else gpu_tests.gpus(),
         nccl=(str(double) if double.exists() else "") if options.rehearse or no_gpu else real_nccl(build),
         cuda=str(double) if options.rehearse or no_gpu else "libcuda.so.1", nccl_rank=build / "tests" / "nccl_rank",
         python=python, torch=torch_of(python) if python else {}, train=train,
