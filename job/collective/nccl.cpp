@@ -59,20 +59,21 @@ Status compare_with_first(const NcclNode& node, const std::vector<NcclUniqueId>&
     if (const Status set = node.keys->set(node.key("rank/", rank), mine); !set) {
         return fail(set.error().in("nccl"));
     }
+    const std::string root = "rank " + std::to_string(node.options.name_of(0));
     const auto first = node.keys->wait(node.key("rank/", 0), node.options.init_timeout);
     if (!first) {
-        return fail(Error{first.error().code, "NCCL's initialisation: nothing came from rank 0 (" +
-                                                  first.error().message + ")"});
+        return fail(Error{first.error().code, "NCCL's initialisation: nothing came from " + root +
+                                                  " (" + first.error().message + ")"});
     }
     if (*first == mine) {
         return {};
     }
     const std::string version = first->substr(0, first->find(' '));
-    std::string why = "rank " + std::to_string(rank);
+    std::string why = "rank " + std::to_string(node.options.name_of(rank));
     if (version != node.library.version_text()) {
-        why += " has NCCL " + node.library.version_text() + ", rank 0 " + version;
+        why += " has NCCL " + node.library.version_text() + ", " + root + " " + version;
     } else {
-        why += " has other NCCL ids than rank 0";
+        why += " has other NCCL ids than " + root;
     }
     NcclPosition position;
     position.error = nccl::kInvalidArgument;

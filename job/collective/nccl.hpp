@@ -34,6 +34,12 @@ struct NcclOptions {
     std::int32_t rank = 0;
     std::int32_t size = 1;
     std::int32_t gpu = 0;  // index among those that this process sees
+    // What the ranks are called in errors and verdicts, where these are some of the job's: by their
+    // number here. Empty: by that number.
+    std::vector<std::int32_t> names;
+    std::int32_t name_of(std::int32_t number) const {
+        return names.empty() ? number : names[static_cast<std::size_t>(number)];
+    }
     // In front of this communicator's keys; new for every communicator.
     std::string prefix = "nccl";
     std::string nccl_library = kNcclLibrary;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <ranges>
 #include <utility>
 
 namespace lockstep {
@@ -44,7 +45,8 @@ bool NcclNode::gives_up(Clock::time_point& next) const {
 std::string NcclNode::blame(const std::string& noticed, const NcclPosition& mine) const {
     if (!alarm()) {
         static_cast<void>(keys->set(
-            key("alarm"), "rank " + std::to_string(options.rank) + " noticed: " + noticed));
+            key("alarm"),
+            "rank " + std::to_string(options.name_of(options.rank)) + " noticed: " + noticed));
     }
     static_cast<void>(keys->set(key("at/", options.rank), mine.encode()));
     const auto end = Clock::now() + options.verdict_timeout + 2 * alarm_every();
@@ -56,7 +58,7 @@ std::string NcclNode::blame(const std::string& noticed, const NcclPosition& mine
             ranks[static_cast<std::size_t>(rank)] = NcclPosition::decode(*said);
         }
     }
-    const NcclVerdict out = verdict(ranks, alarm().value_or(noticed));
+    const NcclVerdict out = verdict(ranks, alarm().value_or(noticed), options.names);
     if (options.on_verdict) {
         options.on_verdict(out);
     }
@@ -82,7 +84,8 @@ Status wait_ready(const NcclNode& node, nccl::Comm comm, nccl::Result state) {
             std::string missing;
             for (std::int32_t rank = 0; rank < node.options.size; ++rank) {
                 if (!node.keys->wait(node.key("rank/", rank), 0ms)) {
-                    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+                    missing +=
+                        (missing.empty() ? "" : ", ") + std::to_string(node.options.name_of(rank));
                 }
             }
             if (!missing.empty()) {
@@ -285,6 +288,11 @@ Result<std::unique_ptr<NcclCommunicator>> NcclRanks::shrink(std::span<const std:
         rank() - static_cast<std::int32_t>(std::lower_bound(gone.begin(), gone.end(), rank()) -
                                            gone.begin());
     node.options.prefix += "/" + std::to_string(node.options.size);
+    for (const std::int32_t number : std::ranges::reverse_view{gone}) {
+        if (!node.options.names.empty()) {
+            node.options.names.erase(node.options.names.begin() + number);
+        }
+    }
     static_cast<void>(
         node.keys->set(node.key("rank/", node.options.rank), "of " + std::to_string(rank())));
     const auto state = [&] {

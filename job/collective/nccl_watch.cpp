@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kNamedRanks = 8;
 
 // "rank 3", "ranks 3, 5 and 9 others".
-std::string named(const std::vector<std::size_t>& ranks) {
+std::string named(const std::vector<std::int32_t>& ranks) {
     std::string out = ranks.size() == 1 ? "rank " : "ranks ";
     for (std::size_t i = 0; i < std::min(ranks.size(), kNamedRanks); ++i) {
         out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
@@ -24,12 +24,8 @@ std::string named(const std::vector<std::size_t>& ranks) {
     return out;
 }
 
-std::string are(const std::vector<std::size_t>& ranks) {
+std::string are(const std::vector<std::int32_t>& ranks) {
     return ranks.size() == 1 ? " is " : " are ";
-}
-
-std::vector<std::int32_t> culprits(const std::vector<std::size_t>& ranks) {
-    return {ranks.begin(), ranks.end()};
 }
 
 }  // namespace
@@ -57,39 +53,45 @@ std::optional<NcclPosition> NcclPosition::decode(std::string_view text) {
                         numbers[3] != 0, std::string{text}};
 }
 
-NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm) {
-    std::vector<std::size_t> silent;
+NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm,
+                    std::span<const std::int32_t> names) {
+    const auto name_of = [&](std::size_t rank) {
+        return names.empty() ? static_cast<std::int32_t>(rank) : names[rank];
+    };
+    std::vector<std::int32_t> silent;
     std::int64_t most = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
         if (!ranks[rank]) {
-            silent.push_back(rank);
+            silent.push_back(name_of(rank));
             continue;
         }
         most = std::max(most, ranks[rank]->called);
         if (ranks[rank]->error != 0 && !ranks[rank]->remote) {
-            return {"rank " + std::to_string(rank) + ": " + ranks[rank]->text, culprits({rank})};
+            return {named({name_of(rank)}) + ": " + ranks[rank]->text, {name_of(rank)}};
         }
     }
     const std::string noticed = alarm.empty() ? "" : "; " + std::string{alarm};
     if (!silent.empty()) {
         return {named(silent) + (silent.size() == 1 ? " does" : " do") +
                     " not answer: ended, stopped or cut off" + noticed,
-                culprits(silent)};
+                silent};
     }
-    std::vector<std::size_t> behind;
-    std::map<std::string, std::vector<std::size_t>> calls;  // of those that have called most
+    std::vector<std::int32_t> behind;
+    std::int64_t called_behind = 0;
+    std::map<std::string, std::vector<std::int32_t>> calls;  // of those that have called most
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
         if (ranks[rank]->called < most) {
-            behind.push_back(rank);
+            called_behind = behind.empty() ? ranks[rank]->called : called_behind;
+            behind.push_back(name_of(rank));
         } else {
-            calls[ranks[rank]->error == 0 ? ranks[rank]->text : std::string{}].push_back(rank);
+            calls[ranks[rank]->error == 0 ? ranks[rank]->text : std::string{}].push_back(
+                name_of(rank));
         }
     }
     if (!behind.empty()) {
         return {named(behind) + are(behind) + "behind: operation " + std::to_string(most) +
-                    " was not called there (" + std::to_string(ranks[behind.front()]->called) +
-                    " were)" + noticed,
-                culprits(behind)};
+                    " was not called there (" + std::to_string(called_behind) + " were)" + noticed,
+                behind};
     }
     calls.erase(std::string{});
     if (calls.size() > 1) {
@@ -99,7 +101,7 @@ NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::
         const auto other = odd == calls.begin() ? std::next(odd) : calls.begin();
         return {named(odd->second) + " called " + odd->first + " as operation " +
                     std::to_string(most) + ", " + named(other->second) + " " + other->first,
-                culprits(odd->second)};
+                odd->second};
     }
     if (most == 0) {
         return {"every rank is there and waits: the network between them" + noticed, {}};

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,9 +34,11 @@ struct NcclVerdict {
     std::vector<std::int32_t> culprits;
 };
 
-// By index of the rank; nothing = it did not say. `alarm`: what was noticed first, and by whom. In
-// this order: a rank with an error of its own; ranks that are silent; ranks that have called less
+// By index of the rank; nothing = it did not say. `alarm`: what was noticed first, and by whom.
+// `names`: what the ranks are called, in the words and as culprits; empty: by their index. In this
+// order: a rank with an error of its own; ranks that are silent; ranks that have called less
 // than the others; ranks whose last call differs; otherwise nobody can be told apart.
-NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm);
+NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm,
+                    std::span<const std::int32_t> names = {});
 
 }  // namespace lockstep

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -34,6 +36,21 @@ TEST(NcclVerdict, AnEchoDoesNotWinOverASilentRank) {
         verdict({echo, NcclPosition{5, 4, 1, false, "unhandled cuda error"}, std::nullopt}, "");
     EXPECT_THAT(own.text, HasSubstr("rank 1: unhandled cuda error"));
     EXPECT_THAT(own.culprits, ElementsAre(1));
+}
+
+// A pipeline's stage: its ranks are not those of the job by number.
+TEST(NcclVerdict, RanksOfAGroupAreCalledWhatTheJobCallsThem) {
+    const std::vector<std::int32_t> names{1, 4, 7};
+    const NcclPosition there{5, 4, 0, false, "all-reduce of 4 f32 (sum, root 0)"};
+    const NcclVerdict silent = verdict({there, std::nullopt, there}, "rank 7 noticed: it", names);
+    EXPECT_THAT(silent.text, HasSubstr("rank 4 does not answer"));
+    EXPECT_THAT(silent.culprits, ElementsAre(4));
+    const NcclPosition early{3, 3, 0, false, "barrier of 1 u8 (max, root 0)"};
+    const NcclVerdict behind = verdict({there, there, early}, "", names);
+    EXPECT_THAT(behind.text, HasSubstr("rank 7 is behind: operation 5 was not called there (3 "));
+    EXPECT_THAT(behind.culprits, ElementsAre(7));
+    const NcclPosition broken{5, 4, 1, false, "unhandled cuda error"};
+    EXPECT_THAT(verdict({broken, there, there}, "", names).text, HasSubstr("rank 1: unhandled"));
 }
 
 TEST(NcclVerdict, WhereRanksCannotBeToldApartNobodyIsBlamed) {
