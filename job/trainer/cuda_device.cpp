@@ -43,7 +43,7 @@ class Event {
     cudaEvent_t event_ = nullptr;
 };
 
-cudaStream_t current_stream() {
+cudaStream_t this_stream() {
     return c10::cuda::getCurrentCUDAStream().stream();
 }
 
@@ -111,9 +111,13 @@ void use(int gpu) {
     c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
 }
 
+Stream current_stream() {
+    return this_stream();
+}
+
 bool finished(const std::function<bool()>& give_up) {
     static thread_local Event event;  // a thread has one GPU
-    event.record(current_stream());
+    event.record(this_stream());
     return wait_for(event, give_up);
 }
 
@@ -132,7 +136,7 @@ Mark::Mark() : state_(std::make_unique<State>()) {}
 Mark::~Mark() = default;
 
 void Mark::set() {
-    state_->event.record(current_stream());
+    state_->event.record(this_stream());
 }
 
 bool Mark::wait(const std::function<bool()>& give_up) {
@@ -147,13 +151,13 @@ Stream SideStream::handle() const {
 }
 
 void SideStream::wait_for_current() {
-    state_->here.record(current_stream());
+    state_->here.record(this_stream());
     state_->here.block(state_->stream.stream());
 }
 
 void SideStream::current_waits() {
     state_->there.record(state_->stream.stream());
-    state_->there.block(current_stream());
+    state_->there.block(this_stream());
 }
 
 // Of this thread only: a communicator's watch asks for its events meanwhile.

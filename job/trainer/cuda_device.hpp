@@ -24,6 +24,8 @@ std::string describe(int gpu);
 
 // The calling thread's work goes to this GPU from now on, to a stream that is not the default one.
 void use(int gpu);
+// The calling thread's stream of its GPU.
+Stream current_stream();
 // Returns when the calling thread's stream has come past what was enqueued on it; false: `give_up`,
 // which is asked every 100 ms, said so first.
 bool finished(const std::function<bool()>& give_up);

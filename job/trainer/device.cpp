@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 namespace lockstep {
@@ -21,36 +22,64 @@ bool were_given(const RankContext& context, const Environment& environment) {
     return !visible->empty() && *visible != "-1" && *visible != "NoDevFiles";
 }
 
-// Empty: it can compute on GPUs.
-std::string no_gpu_reason(const TrainConfig& config) {
-    if (!computes_on_gpus(config.strategy)) {
-        return "strategy " + std::string{to_string(config.strategy)} + " computes on the CPU only";
-    }
-    if (!cuda_device::built()) {
-        return "this lockstep-train is linked with a LibTorch without CUDA (cmake "
-               "-DLOCKSTEP_TORCH=… links it with PyTorch's)";
-    }
-    return "";
+constexpr std::string_view kNoCuda =
+    "this lockstep-train is linked with a LibTorch without CUDA (cmake -DLOCKSTEP_TORCH=… links it "
+    "with PyTorch's)";
+
+bool takes_all(const TrainConfig& config) {
+    return config.strategy == TrainStrategy::replicated ||
+           config.strategy == TrainStrategy::central_storage;
 }
 
-Result<ChosenDevice> choose_gpu(const RankContext& context, const Environment& environment) {
+// The number that this rank wants, where it takes one.
+std::int32_t wanted_gpu(const TrainConfig& config, const RankContext& context, int visible) {
+    const auto place = static_cast<std::size_t>(context.local_rank);
+    if (place < config.gpus.size()) {
+        return config.gpus[place];
+    }
+    // srun --gpus-per-task and the shares of a parameter_server's workers show each its own only.
+    const bool shares = config.strategy == TrainStrategy::parameter_server;
+    return shares || (visible == 1 && !context.managed()) ? 0 : context.local_rank;
+}
+
+Result<ChosenDevice> choose_gpus(const TrainConfig& config, const RankContext& context,
+                                 const Environment& environment) {
     const int visible = cuda_device::visible();
     if (visible == 0) {
         return fail(Errc::invalid,
                     "no GPU can be used: " + why_no_gpu(cuda_device::none_because()));
     }
-    // srun --gpus-per-task shows each task its own one only.
-    const bool own = visible == 1 && !context.managed();
-    if (context.local_rank >= visible && !own) {
-        return fail(Errc::invalid,
-                    why_not_that_gpu(context.local_rank, visible,
-                                     environment("CUDA_VISIBLE_DEVICES").value_or("")));
-    }
-    const auto gpu = static_cast<at::DeviceIndex>(own ? 0 : context.local_rank);
-    return ChosenDevice{at::Device{at::kCUDA, gpu}, cuda_device::describe(gpu), ""};
+    Result<std::vector<std::int32_t>> gpus =
+        gpus_of_rank(config, context, visible, environment("CUDA_VISIBLE_DEVICES").value_or(""));
+    LOCKSTEP_TRY(gpus);
+    std::string name = cuda_device::describe(gpus->front());
+    return ChosenDevice{std::move(*gpus), std::move(name), ""};
 }
 
 }  // namespace
+
+Result<std::vector<std::int32_t>> gpus_of_rank(const TrainConfig& config,
+                                               const RankContext& context, int visible,
+                                               const std::string& named) {
+    std::vector<std::int32_t> out = config.gpus;
+    if (!takes_all(config)) {
+        out = {wanted_gpu(config, context, visible)};
+    } else if (out.empty()) {
+        out.resize(static_cast<std::size_t>(visible));
+        std::iota(out.begin(), out.end(), 0);
+    }
+    for (const std::int32_t gpu : out) {
+        if (gpu >= visible) {
+            return fail(Errc::invalid, why_not_that_gpu(gpu, visible, named));
+        }
+    }
+    if (out.size() > static_cast<std::size_t>(config.batch_size)) {
+        return fail(Errc::invalid, std::to_string(out.size()) + " GPUs for a batch_size of " +
+                                       std::to_string(config.batch_size) +
+                                       ": raise it, or name fewer of them in train.devices");
+    }
+    return out;
+}
 
 std::string why_no_gpu(const std::string& torch_says) {
     constexpr std::string_view kFound = "found version ";  // 12020: CUDA 12.2
@@ -85,14 +114,18 @@ std::string why_not_that_gpu(std::int32_t wanted, int visible, const std::string
 
 Result<ChosenDevice> choose_device(const TrainConfig& config, const RankContext& context,
                                    const Environment& environment) {
+    const bool serves = config.strategy == TrainStrategy::parameter_server && context.role == "ps";
+    if (serves) {
+        return ChosenDevice{};
+    }
     const bool demanded = config.devices == TrainDevices::gpu;
     ChosenDevice out;
-    if (demanded || (config.devices == TrainDevices::automatic && config.replicas == 1 &&
-                     were_given(context, environment))) {
-        out.why_cpu = no_gpu_reason(config);
-        if (out.why_cpu.empty()) {
-            return choose_gpu(context, environment);
+    if (demanded ||
+        (config.devices == TrainDevices::automatic && were_given(context, environment))) {
+        if (cuda_device::built()) {
+            return choose_gpus(config, context, environment);
         }
+        out.why_cpu = kNoCuda;
         if (demanded) {
             return fail(Errc::invalid, "devices gpu: " + out.why_cpu);
         }

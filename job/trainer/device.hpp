@@ -9,28 +9,35 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
 struct ChosenDevice {
-    at::Device device{at::kCPU};
-    std::string name;     // "NVIDIA H100 80GB HBM3, 79 GiB"; empty: the CPU
+    std::vector<std::int32_t> gpus;  // as CUDA counts those that this process sees; none: the CPU
+    std::string name;     // of the first: "NVIDIA H100 80GB HBM3, 79 GiB"; empty: the CPU
     std::string why_cpu;  // GPUs were given to this rank and are not used: why; else empty
 };
 
-// By train.devices: auto takes the GPU that the rank was given (CUDA_VISIBLE_DEVICES, as the agent
-// and Slurm set it; without an agent any that CUDA finds), and the CPU otherwise. Of several GPUs
-// the one whose number is LOCAL_RANK. invalid: gpu cannot be had, with the reason; a GPU was given
-// and does not work; fp16 on the CPU.
+// By train.devices: auto takes GPUs that the rank was given (CUDA_VISIBLE_DEVICES, as the agent and
+// Slurm set it; without an agent any that CUDA finds), and the CPU otherwise. Of several GPUs it
+// takes the one whose number, or whose place among train.gpus, is LOCAL_RANK; with replicated and
+// central_storage all of them. A parameter server takes none.
+// invalid: gpu cannot be had, with the reason; a GPU was given and does not work; fp16 on the CPU.
 Result<ChosenDevice> choose_device(const TrainConfig& config, const RankContext& context,
                                    const Environment& environment = process_environment);
 
+// Of `visible` GPUs, which CUDA_VISIBLE_DEVICES names `named`, those that this rank takes. invalid:
+// there is no such one, or a batch has fewer samples.
+Result<std::vector<std::int32_t>> gpus_of_rank(const TrainConfig& config,
+                                               const RankContext& context, int visible,
+                                               const std::string& named);
 // Why there is no GPU, from what LibTorch says of it: of a driver that is too old with its CUDA.
 std::string why_no_gpu(const std::string& torch_says);
 // Why a rank does not see the GPU of its number. `named`: CUDA_VISIBLE_DEVICES.
 std::string why_not_that_gpu(std::int32_t wanted, int visible, const std::string& named);
 
-// Of the thread that calls it, from now on: the GPU, and a stream of its own.
+// Of the thread that calls it, from now on: the GPU, and a stream of its own there.
 void use_device(at::Device device);
 
 // A copy on `device` with the same strides. To a GPU it goes through pinned memory and is only

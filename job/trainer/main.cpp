@@ -237,23 +237,31 @@ int prepare_and_run(TrainingRun& run, const RankContext& context, RankClient* cl
     return code;
 }
 
-int train(const TrainConfig& config, const RankContext& context, RankClient* client,
+void say_device(const ChosenDevice& chosen, const RankContext& context) {
+    if (!chosen.gpus.empty()) {
+        const std::size_t count = chosen.gpus.size();
+        log::info(count == 1 ? "computing on a GPU" : "computing on several GPUs",
+                  {{"gpu", chosen.gpus.front()}, {"gpus", count}, {"name", chosen.name}});
+    } else if (!chosen.why_cpu.empty()) {
+        log::warn("this rank was given GPUs and computes on the CPU", {{"reason", chosen.why_cpu}});
+    } else if (context.rank == 0) {
+        say_products();
+    }
+}
+
+int train(const TrainConfig& given, const RankContext& context, RankClient* client,
           const std::filesystem::path& checkpoints) {
     keep_memory();
-    const Result<ChosenDevice> chosen = choose_device(config, context);
+    const Result<ChosenDevice> chosen = choose_device(given, context);
     if (!chosen) {
         return wrong(chosen.error(), client);
     }
-    const bool gpu = !chosen->device.is_cpu();
+    const bool gpu = !chosen->gpus.empty();
+    say_device(*chosen, context);
+    TrainConfig config = given;
     if (gpu) {
-        use_device(chosen->device);
-        log::info("computing on a GPU",
-                  {{"gpu", static_cast<int>(chosen->device.index())}, {"name", chosen->name}});
-    } else if (!chosen->why_cpu.empty()) {
-        log::warn("this rank was given GPUs and computes on the CPU",
-                  {{"reason", chosen->why_cpu}});
-    } else if (context.rank == 0) {
-        say_products();
+        use_device({at::kCUDA, static_cast<at::DeviceIndex>(chosen->gpus.front())});
+        config.replicas = static_cast<std::int32_t>(chosen->gpus.size());
     }
     if (std::string wrong_ranks = check_train_ranks(config, context.world_size);
         !wrong_ranks.empty()) {
@@ -277,14 +285,15 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
     }
     World world{**ranks, connect, context.node_rank, context.role == "ps"};
     if (gpu) {
-        const auto index = static_cast<std::int32_t>(chosen->device.index());
+        const std::int32_t index = chosen->gpus.front();
         const auto give_up = [&ranks] {
             return stop_signal::age() > kConnectPatience || (*ranks)->lost_peer().has_value();
         };
-        world.use_gpu(index, [&meeting, index, give_up](const std::string& name, std::int32_t rank,
-                                                        std::int32_t size) {
-            return (*meeting)->connect_gpu(name, rank, size, index, give_up);
-        });
+        world.use_gpus(chosen->gpus,
+                       [&meeting, index, give_up](const std::string& name, std::int32_t rank,
+                                                  const std::vector<std::int32_t>& members) {
+                           return (*meeting)->connect_gpu(name, rank, members, index, give_up);
+                       });
     }
     RunOptions options;
     options.client = client;

@@ -150,12 +150,14 @@ Result<std::unique_ptr<Communicator>> Meeting::connect(const std::string& name, 
 }
 
 Result<std::unique_ptr<Communicator>> Meeting::connect_gpu(const std::string& name,
-                                                           std::int32_t rank, std::int32_t size,
+                                                           std::int32_t rank,
+                                                           const std::vector<std::int32_t>& members,
                                                            std::int32_t gpu,
                                                            std::function<bool()> give_up) {
     NcclOptions options;
     options.rank = rank;
-    options.size = size;
+    options.size = static_cast<std::int32_t>(members.size());
+    options.names = members;
     options.gpu = gpu;
     options.prefix = name;
     options.give_up = std::move(give_up);

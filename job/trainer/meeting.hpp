@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -25,10 +26,12 @@ class Meeting {
     // Meets the other members of a group; each name once. Errors as of make_gloo().
     Result<std::unique_ptr<Communicator>> connect(const std::string& name, std::int32_t rank,
                                                   std::int32_t size);
-    // The same for buffers on GPU `gpu` of those that this process sees: by NCCL. Errors as of
-    // make_nccl(). `give_up`: as in NcclOptions.
+    // The same for buffers on GPU `gpu` of those that this process sees: by NCCL. `rank`: the place
+    // among `members`, which are ranks of the job. Errors as of make_nccl(). `give_up`: as in
+    // NcclOptions.
     Result<std::unique_ptr<Communicator>> connect_gpu(const std::string& name, std::int32_t rank,
-                                                      std::int32_t size, std::int32_t gpu,
+                                                      const std::vector<std::int32_t>& members,
+                                                      std::int32_t gpu,
                                                       std::function<bool()> give_up);
 
   private:

@@ -22,9 +22,8 @@ Result<std::unique_ptr<NcclCommunicator>> connect_nccl(const NcclOptions& given,
                                                        KeyStore& keys) {
     NcclOptions options = given;
     if (!options.on_verdict) {
-        options.on_verdict = [&client, rank = given.rank](const NcclVerdict& verdict) {
-            tell(client, rank, verdict);
-        };
+        options.on_verdict = [&client, rank = given.name_of(given.rank)](
+                                 const NcclVerdict& verdict) { tell(client, rank, verdict); };
     }
     const NcclGroup group{options.prefix, options.rank, options.size};
     return make_nccl(options, keys, [&](const std::function<Result<NcclId>()>& make) {

@@ -26,6 +26,9 @@ std::string describe(int /*gpu*/) {
 void use(int /*gpu*/) {
     LOCKSTEP_CHECK(false);
 }
+Stream current_stream() {
+    return nullptr;
+}
 bool finished(const std::function<bool()>& /*give_up*/) {
     return true;
 }

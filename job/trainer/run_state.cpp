@@ -1,6 +1,7 @@
 // TrainingRun: where a run starts from.
 #include "job/base/digest.hpp"
 #include "job/base/log.hpp"
+#include "job/model/spec/train_devices.hpp"
 #include "job/trainer/batch_search.hpp"
 #include "job/trainer/cuda_device.hpp"
 #include "job/trainer/named_state.hpp"
@@ -21,8 +22,7 @@
 namespace lockstep {
 
 at::Device TrainingRun::device() const {
-    return world_.gpu() < 0 ? at::Device{at::kCPU}
-                            : at::Device{at::kCUDA, static_cast<at::DeviceIndex>(world_.gpu())};
+    return device_of(world_);
 }
 
 bool TrainingRun::is_root() const {
@@ -39,9 +39,11 @@ Json training_fields(const TrainConfig& config) {
     if (config.resize == 0) {
         fields["dataset"].erase("resize");
     }
-    if (config.replicas == 1) {
-        fields["devices"] = "cpu";  // a run goes on wherever it is computed, as older ones do
-    }
+    // A run goes on wherever it is computed, as older ones do.
+    TrainConfig anywhere = config;
+    anywhere.devices = TrainDevices::cpu;
+    anywhere.gpus.clear();
+    fields["devices"] = train_devices_text(anywhere);
     // Not known to older versions: a run they began goes on, as long as these change nothing.
     for (const auto& [name, none] : {std::pair{"weight_decay", Json(0.0)},
                                      {"gradient_clip", Json(0.0)},

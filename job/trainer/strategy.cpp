@@ -34,6 +34,11 @@ bool stop_is_overdue() {
     return stop_signal::age() > kStopPatience;
 }
 
+at::Device device_of(const World& world) {
+    return world.gpu() < 0 ? at::Device{at::kCPU}
+                           : at::Device{at::kCUDA, static_cast<at::DeviceIndex>(world.gpu())};
+}
+
 Result<std::unique_ptr<Strategy>> make_strategy(const TrainConfig& config, const ModelShape& shape,
                                                 World& world) {
     if (std::string wrong = check_train_ranks(config, world.size()); !wrong.empty()) {
@@ -42,12 +47,8 @@ Result<std::unique_ptr<Strategy>> make_strategy(const TrainConfig& config, const
     switch (config.strategy) {
         case TrainStrategy::single:
         case TrainStrategy::data_parallel:
-            if (world.gpu() >= 0) {
-                const auto gpu = static_cast<at::DeviceIndex>(world.gpu());
-                return make_device_parallel(config, shape, world, at::Device{at::kCUDA, gpu});
-            }
-            if (trains_portably()) {
-                return make_device_parallel(config, shape, world, at::kCPU);
+            if (world.gpu() >= 0 || trains_portably()) {
+                return make_device_parallel(config, shape, world, device_of(world));
             }
             return make_data_parallel(config, shape, world);
         case TrainStrategy::replicated:
@@ -74,6 +75,16 @@ Pass GradientPass::training_pass(const StepResult& result, std::int64_t micro,
     return pass;
 }
 
+void seed_for(at::Device device, const Pass& pass) {
+    if (!device.is_cpu()) {
+        seed_device(device, pass.dropout_key);
+    }
+}
+
+at::Tensor loss_slope(double slope, at::Device device) {
+    return at::full({}, slope, at::TensorOptions{at::kFloat}.device(device));
+}
+
 Batch next_batch(Loader& loader) {
     const ProfileSpan span{"data wait"};
     return loader.next();
@@ -95,10 +106,12 @@ Status GradientPass::run(Model& model, Loader& loader, StepResult& result, doubl
         at::Tensor loss;
         {
             const ProfileSpan span{"forward"};
+            const Pass pass = training_pass(result, micro, config_.accumulate);
+            seed_for(device_, pass);
             const at::Tensor logits =
-                model.forward(tensor_of(batch.input, batch.size),
-                              training_pass(result, micro, config_.accumulate));
-            loss = mean_loss(logits, tensor_of(batch.target, batch.size), config_.loss);
+                model.forward(to_device(tensor_of(batch.input, batch.size), device_), pass);
+            loss = mean_loss(logits, to_device(tensor_of(batch.target, batch.size), device_),
+                             config_.loss);
             result.loss += weight * loss.item<double>();
         }
         const auto computed = StepClock::now();
@@ -107,7 +120,7 @@ Status GradientPass::run(Model& model, Loader& loader, StepResult& result, doubl
         }
         {
             const ProfileSpan span{"backward"};
-            loss.backward(at::scalar_tensor(weight * scale, at::kFloat));
+            loss.backward(loss_slope(weight * scale, device_));
         }
         result.data_wait_seconds += seconds_of(ready - start);
         result.forward_seconds += seconds_of(computed - ready);

@@ -129,7 +129,7 @@ class Strategy {
 Result<std::unique_ptr<Strategy>> make_strategy(const TrainConfig& config, const ModelShape& shape,
                                                 World& world);
 
-// One file in strategies/ for each.
+// One file in strategies/ for each. They compute on the GPUs of `world`, if it has some.
 Result<std::unique_ptr<Strategy>> make_data_parallel(const TrainConfig& config,
                                                      const ModelShape& shape, World& world);
 // The same on `device`: a GPU, world.gpu(), or, for tests, the CPU.
@@ -150,10 +150,11 @@ Result<std::unique_ptr<Strategy>> make_pipeline(const TrainConfig& config, const
 // backward.
 class GradientPass {
   public:
-    GradientPass(const TrainConfig& config, std::int32_t replica)
-        : config_(config), replica_(replica) {}
+    // `device`: the model's.
+    GradientPass(const TrainConfig& config, std::int32_t replica, at::Device device = at::kCPU)
+        : config_(config), replica_(replica), device_(device) {}
 
-    // `scale`: what the gradients are too large by.
+    // `scale`: what the gradients are too large by. Waits for the device once a micro-batch.
     Status run(Model& model, Loader& loader, StepResult& result, double scale,
                const std::function<void()>& before_last) const;
     // What a pass of the step's `micro`-th micro-batch is for.
@@ -163,6 +164,7 @@ class GradientPass {
   private:
     TrainConfig config_;
     std::int32_t replica_;
+    at::Device device_;
 };
 
 // The share of `test` of one rank of the group, its answers counted, summed over the group.
@@ -201,6 +203,13 @@ Result<std::optional<double>> gradient_factor(const TrainConfig& config, double 
 Status apply_gradients(const TrainConfig& config, std::span<float> parameters,
                        std::span<const float> gradients, double squares, double mean,
                        Optimizer& optimizer, LossScaler& scaler, StepResult& result);
+
+// What this rank computes on: its (first) GPU, or the CPU.
+at::Device device_of(const World& world);
+// Before a forward pass on a GPU: its dropout follows from the pass alone. (On the CPU it does.)
+void seed_for(at::Device device, const Pass& pass);
+// Where backward begins, for a loss on this device.
+at::Tensor loss_slope(double slope, at::Device device);
 
 // The loader's next one, a span of a profile.
 Batch next_batch(Loader& loader);

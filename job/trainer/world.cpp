@@ -3,6 +3,7 @@
 #include "job/base/check.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace lockstep {
 
@@ -16,17 +17,27 @@ Result<std::vector<std::int64_t>> World::gather(std::int64_t mine) const {
     return all;
 }
 
-Result<std::unique_ptr<Communicator>> World::group(const std::string& name,
-                                                   const std::vector<std::int32_t>& members) const {
+std::int32_t World::place_in(const std::vector<std::int32_t>& members) const {
     const auto mine = std::find(members.begin(), members.end(), rank());
     LOCKSTEP_CHECK(mine != members.end());
-    return connect_(name, static_cast<std::int32_t>(mine - members.begin()),
-                    static_cast<std::int32_t>(members.size()));
+    return static_cast<std::int32_t>(mine - members.begin());
+}
+
+Result<std::unique_ptr<Communicator>> World::group(const std::string& name,
+                                                   const std::vector<std::int32_t>& members) const {
+    return connect_(name, place_in(members), static_cast<std::int32_t>(members.size()));
+}
+
+Result<std::unique_ptr<Communicator>> World::gpu_group(
+    const std::string& name, const std::vector<std::int32_t>& members) const {
+    LOCKSTEP_CHECK(meets_on_gpus());
+    return connect_gpu_(name, place_in(members), members);
 }
 
 Result<std::unique_ptr<Communicator>> World::gpu_group(const std::string& name) const {
-    LOCKSTEP_CHECK(gpu_ >= 0 && connect_gpu_ != nullptr);
-    return connect_gpu_(name, rank(), size());
+    std::vector<std::int32_t> everybody(static_cast<std::size_t>(size()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    return gpu_group(name, everybody);
 }
 
 }  // namespace lockstep

@@ -69,6 +69,15 @@ class WithoutAGpu(Case):
             self.assertEqual([error["pointer"] for error in answer["errors"]], [pointer], answer)
             self.assertIn("/resources/gpus_per_node", answer["errors"][0]["message"])
 
+    def test_gpus_that_the_job_does_not_ask_for_cannot_be_named(self):
+        for resources, train, words in ((ALONE, {"devices": "gpu:0,1", "strategy": "replicated"}, "gpu 1 is not there: a node has 1"),
+                                        ({"ranks_per_node": 2, "gpus_per_node": 4}, {"devices": "gpu:3"}, "1 GPUs for 2 ranks")):
+            status, answer = self.daemon.api("POST", "/v1/jobs", {"name": "x", "framework": "native", "train": train,
+                                                                  "resources": resources})
+            self.assertEqual(status, 400, answer)
+            self.assertEqual([error["pointer"] for error in answer["errors"]], ["/train/devices"], answer)
+            self.assertIn(words, answer["errors"][0]["message"])
+
 
 @gpu_tests.needs_gpu
 class OnAGpu(Case):
@@ -125,6 +134,50 @@ class OnAGpu(Case):
             self.assertAlmostEqual(sum(losses) / 4, alone[step], delta=0.03, msg=f"step {step + 1}")
         norms = {points[-1][3] for points in self.daemon.series(four, "grad_norm").values()}
         self.assertEqual(len(norms), 1, norms)
+
+    def losses_are_those_of_one_rank(self, resources, train, sharing=1, **fields):
+        """`sharing`: ranks that each have a part of a step's samples."""
+        common = {"model": "mlp", "optimizer": "sgd", "learning_rate": 0.05, "dropout": 0.0, "max_steps": 20, "epochs": 9}
+        one = self.submit(ALONE, {**common, "strategy": "single", "batch_size": 64, "devices": "gpu"})
+        self.succeeded(one, 1)
+        alone = [point[3] for point in self.daemon.series(one)[0]]
+        ranks = resources["ranks_per_node"]
+        job_id = self.submit(resources, {**common, "batch_size": 64 // sharing, **train}, **fields)
+        _, log = self.succeeded(job_id, ranks)
+        self.assertIn("computing on", log)
+        series = [[point[3] for point in points] for points in self.daemon.series(job_id).values() if points]
+        self.assertEqual({len(losses) for losses in series}, {20}, log[-3000:])
+        for step, losses in enumerate(zip(*series, strict=True)):
+            self.assertAlmostEqual(sum(losses) / len(losses), alone[step], delta=0.03, msg=f"step {step + 1}")
+        return log
+
+    def test_a_pipeline_sends_from_gpu_to_gpu_and_has_the_losses_of_one_rank(self):
+        self.losses_are_those_of_one_rank(SHARED, {"strategy": "pipeline", "devices": "gpu"})
+
+    def test_two_pipelines_sum_their_gradients_by_nccl(self):
+        self.losses_are_those_of_one_rank(SHARED, {"strategy": "pipeline", "stages": 2, "devices": "gpu:0"}, sharing=2)
+
+    def test_a_killed_stage_is_the_cause_and_all_go_on(self):
+        job_id = self.submit(SHARED, {"strategy": "pipeline", "model": "mnist_convnet", "batch_size": 32, "max_steps": 600, "epochs": 999,
+                                      "checkpoint_every_steps": 50, "devices": "gpu"}, recovery={})
+        harness.wait_until(lambda: len(self.daemon.series(job_id).get(3, [])) > 100, 90, "100 steps")
+        os.kill(pid_of(job_id, 1), signal.SIGKILL)
+        done, _ = self.succeeded(job_id, 4)
+        first = done["attempts"][0]["generations"][0]
+        self.assertEqual((first["cause"]["class"], first["cause"]["rank"]), ("rank_signal", 1), done)
+        self.assertEqual({points[-1][0] for points in self.daemon.series(job_id).values()}, {600})
+
+    def test_a_worker_of_a_parameter_server_computes_on_its_nodes_gpu(self):
+        log = self.losses_are_those_of_one_rank(
+            {"nodes": 1, "ranks_per_node": 2, "gpus_per_node": 1}, {"strategy": "parameter_server"},
+            roles=[{"name": "ps", "count": 1}, {"name": "worker", "count": 1}])
+        self.assertEqual(log.count("computing on a GPU"), 1, log[:2000])
+
+    def test_replicas_have_all_gpus_of_their_node(self):
+        gpus = gpu_tests.gpus()
+        for strategy in ("replicated", "central_storage"):
+            log = self.losses_are_those_of_one_rank({"nodes": 1, "ranks_per_node": 1, "gpus_per_node": gpus}, {"strategy": strategy})
+            self.assertIn("computing on several GPUs" if gpus > 1 else "computing on a GPU", log)
 
     def test_a_batch_that_does_not_fit_is_the_cause_with_its_sizes(self):
         job_id = self.submit(ALONE, {"model": "mobilenet_v2", "batch_size": 16384, "max_steps": 2, "train_samples": 20000,

@@ -35,15 +35,10 @@ Result<Admission> admit_job(Scheduler& scheduler, const JobSpec& spec) {
                                    "resources.gpus_per_node is 0"}}));
     }
     if (spec.framework == Framework::native && spec.resources.gpus_per_node > 0 &&
-        spec.preflight.mode != PreflightMode::only &&
-        (!computes_on_gpus(spec.train->strategy) || spec.train->devices == TrainDevices::cpu)) {
-        const std::string why = spec.train->devices == TrainDevices::cpu
-                                    ? "train.devices is cpu"
-                                    : "strategy " + std::string{to_string(spec.train->strategy)} +
-                                          " computes on the CPU only";
+        spec.preflight.mode != PreflightMode::only && spec.train->devices == TrainDevices::cpu) {
         return fail(field_errors({{"/resources/gpus_per_node",
-                                   why + ": the job's GPUs would idle; ask for 0, or train with "
-                                         "data_parallel on them"}}));
+                                   "train.devices is cpu: the job's GPUs would idle; ask for 0, or "
+                                   "train on them with devices auto"}}));
     }
     if (spec.submission == Submission::manual && scheduler.signatures() != nullptr) {
         return fail(field_errors({{"/submission",

@@ -169,7 +169,7 @@ void check_sizes(JobSpec& spec, std::vector<FieldError>& errors) {
     if (has_too_few_gpus(spec)) {
         errors.push_back({"/resources/gpus_per_node",
                           std::to_string(spec.resources.gpus_per_node) +
-                              " GPUs: each of a node's TensorFlow workers needs some of its own"});
+                              " GPUs: each of a node's workers needs some of its own"});
     }
     check_shared_gpus(spec, errors);
 }

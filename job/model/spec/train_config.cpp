@@ -201,8 +201,7 @@ void check_effects(ObjectReader& in, const TrainConfig& config) {
         in.error("devices", std::to_string(config.replicas) + " devices for a batch_size of " +
                                 std::to_string(config.batch_size));
     }
-    if (config.precision == TrainPrecision::fp16 &&
-        (config.devices == TrainDevices::cpu || !computes_on_gpus(config.strategy))) {
+    if (config.precision == TrainPrecision::fp16 && config.devices == TrainDevices::cpu) {
         in.error("precision", "fp16 needs a GPU; on the CPU use bf16");
     }
     if (!has_replicas(config) && config.replicas > 1) {

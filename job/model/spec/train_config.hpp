@@ -58,6 +58,10 @@ struct TrainConfig {
     std::int32_t stages = 0;         // pipeline only: ranks a model is split over; 0 = all
     std::int32_t micro_batches = 4;  // pipeline only: parts of a batch
     TrainDevices devices = TrainDevices::automatic;
+    // Of `devices`: "gpu:2,3" are those of the GPUs that a node has for the job. A rank takes the
+    // one in the place of its LOCAL_RANK; with replicated and central_storage it takes all. Empty:
+    // as if all were named.
+    std::vector<std::int32_t> gpus;
     std::int32_t replicas = 1;  // of `devices`: "cpu:0,1" are two
     std::int32_t epochs = 2;
     std::int64_t max_steps = 0;    // optimizer steps over all epochs; 0 = no limit but `epochs`
@@ -106,8 +110,6 @@ std::string_view to_string(NormMode value);
 void read_train_config(const Json& object, const std::string& pointer, TrainConfig& config,
                        std::vector<FieldError>& errors);
 
-// Whether the native trainer's ranks can compute on GPUs with it.
-bool computes_on_gpus(TrainStrategy strategy);
 std::string_view to_string(TrainDevices value);
 
 // What is wrong with this strategy for a job of so many ranks; empty: nothing. The roles of servers

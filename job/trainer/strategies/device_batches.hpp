@@ -66,7 +66,7 @@ inline void copy_out(const at::Tensor& from, std::vector<float>& to) {
     to.assign(values.begin(), values.end());
 }
 
-inline void copy_in(const std::vector<float>& from, const at::Tensor& to) {
+inline void copy_in(std::span<const float> from, const at::Tensor& to) {
     const at::NoGradGuard no_gradients;
     at::Tensor target = to;
     target.copy_(at::from_blob(const_cast<float*>(from.data()),

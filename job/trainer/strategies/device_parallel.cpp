@@ -46,7 +46,9 @@ class DeviceParallel final : public Strategy {
                      model_->parameters().layout().ranges),
           pass_(config, all_.rank()),
           feed_(device),
-          sums_(all_, std::move(own), model_->parameters(), config.all_reduce) {
+          own_(std::move(own)),
+          wait_(all_, device),
+          sums_(all_, own_, model_->parameters(), config.all_reduce) {
         const at::TensorOptions options = model_->parameters().flat_gradients().options();
         loss_ = at::zeros({1}, options);
         weight_ = at::zeros({}, options);
@@ -77,7 +79,7 @@ class DeviceParallel final : public Strategy {
             return computed;
         }
         const auto enqueued = Clock::now();
-        if (const Status summed = sums_.finish(); !summed) {
+        if (const Status summed = sums_.finish(wait_); !summed) {
             return summed;
         }
         if (const Status known = read_stats(loader, gradients); !known) {
@@ -85,8 +87,8 @@ class DeviceParallel final : public Strategy {
         }
         const auto received = Clock::now();
         const double there = std::chrono::duration<double>(received - enqueued).count();
-        result.comm_wait_seconds = sums_.waited();
-        result.backward_seconds += there - sums_.waited();
+        result.comm_wait_seconds = wait_.waited();
+        result.backward_seconds += there - wait_.waited();
         const std::span<const double> stats{stats_.data_ptr<double>(), 3};
         result.loss = stats[0];
         if (const Status applied = apply(stats[1], gradients, result); !applied) {
@@ -268,7 +270,14 @@ class DeviceParallel final : public Strategy {
                               gradients.narrow(0, floats, 1).to(at::kDouble)}),
                      /*non_blocking=*/true);
         feed_.prefetch(loader);
-        return sums_.wait();
+        // Only rank 0 has something to save, for which the GPU must come free: NCCL's abort does
+        // that.
+        std::function<void(const std::string&)> free;
+        if (own_ != nullptr && all_.rank() == 0) {
+            free = [group = own_](const std::string& why) { group->abort(why); };
+        }
+        const Status done = wait_.until_done(free);
+        return done ? sums_.found_wrong() : done;
     }
 
     Status apply(double norm, at::Tensor& gradients, StepResult& result) {
@@ -311,6 +320,8 @@ class DeviceParallel final : public Strategy {
     at::Tensor parameters_mirror_;
     at::Tensor buffers_mirror_;
     at::Tensor optimizer_mirror_;
+    std::shared_ptr<Communicator> own_;  // of all ranks' GPUs; an abort may outlast this object
+    DeviceWait wait_;
     DeviceSums sums_;
 };
 

@@ -1,8 +1,12 @@
 // parameter_server: the servers hold the parameters and make the steps (server.cpp); the workers
 // read their share of the samples, send gradients and get parameters back. Each server has a part
-// of the parameters, so a worker talks to all of them.
+// of the parameters, so a worker talks to all of them. A worker may compute on a GPU; what it sends
+// and gets goes through the host's memory.
+#include "job/trainer/device.hpp"
 #include "job/trainer/kernels.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategies/device_wait.hpp"
+#include "job/trainer/strategies/held_state.hpp"
 #include "job/trainer/strategies/server_messages.hpp"
 #include "job/trainer/strategy.hpp"
 
@@ -54,7 +58,7 @@ class Worker final : public Strategy {
   public:
     Worker(const TrainConfig& config, const ModelShape& shape, std::vector<ServerPart> parts,
            std::unique_ptr<Communicator> workers, std::unique_ptr<Communicator> alone,
-           Links servers)
+           Links servers, at::Device device)
         : Strategy(config),
           config_(config),
           workers_(std::move(workers)),
@@ -62,21 +66,30 @@ class Worker final : public Strategy {
           servers_(std::move(servers)),
           parts_(std::move(parts)),
           versions_(servers_.size(), 0),
-          model_(make_model(config, shape)),
-          pass_(config, workers_->rank()) {}
+          device_(device),
+          model_(make_model(config, shape, device)),
+          values_(model_->parameters().flat_values()),
+          gradients_(without_flag(model_->parameters().flat_gradients())),
+          buffers_(model_->flat_buffers()),
+          pass_(config, workers_->rank(), device) {}
 
     Shard shard() const override { return {workers_->rank(), workers_->size()}; }
     Communicator& trainers() override { return *workers_; }
 
     Status step(Loader& loader, StepResult& result) override {
-        FlatParameters& parameters = model_->parameters();
-        parameters.zero_gradients();
+        {
+            const at::NoGradGuard no_gradients;
+            at::Tensor all = model_->parameters().flat_gradients();
+            all.zero_();
+        }
         if (const Status computed = pass_.run(*model_, loader, result, scaler().scale(), [] {});
             !computed) {
             return computed;
         }
         const auto start = Clock::now();
-        const std::span<float> gradients = parameters.gradients();
+        gradients_.fetch();
+        wait_for_own_work(device_);
+        const std::span<float> gradients = gradients_.values();
         const bool clips = config_.update == TrainUpdate::async && config_.gradient_clip > 0.0;
         ServerAsk ask;
         if (clips || scaler().active()) {
@@ -109,6 +122,7 @@ class Worker final : public Strategy {
             result.skipped = result.skipped || answer.skipped != 0;
             squares += answer.squares;
         }
+        values_.store();
         result.gradient_norm = std::sqrt(squares);
         result.comm_wait_seconds = std::chrono::duration<double>(Clock::now() - start).count();
         result.checkpoint = stop_signal::take_checkpoint_request();
@@ -119,19 +133,23 @@ class Worker final : public Strategy {
     // With async the workers are not at the same step, so each looks at its own share alone.
     Result<Evaluation> evaluate(const SampleSet& test) override {
         if (config_.update == TrainUpdate::async) {
-            return evaluate_model(*model_, test, config_.loss, *alone_);
+            return evaluate_model(*model_, test, config_.loss, *alone_, device_);
         }
-        const Status sent = workers_->broadcast(std::as_writable_bytes(model_->buffers()), 0);
-        return sent ? evaluate_model(*model_, test, config_.loss, *workers_) : fail(sent.error());
+        fetch_buffers();
+        const Status sent = workers_->broadcast(std::as_writable_bytes(buffers_.values()), 0);
+        LOCKSTEP_TRY(sent);
+        buffers_.store();
+        return evaluate_model(*model_, test, config_.loss, *workers_, device_);
     }
 
     Status collect(Checkpoint& state) override {
-        FlatParameters& parameters = model_->parameters();
-        const std::size_t floats = parameters.values().size();
-        state.parameters.assign(parameters.values().begin(), parameters.values().end());
-        state.buffers.assign(model_->buffers().begin(), model_->buffers().end());
+        values_.fetch();
+        fetch_buffers();
+        const std::size_t floats = values_.values().size();
+        state.parameters.assign(values_.values().begin(), values_.values().end());
+        state.buffers.assign(buffers_.values().begin(), buffers_.values().end());
         state.optimizer.assign(moments() * floats, 0.0F);
-        state.layout = parameters.layout().json();
+        state.layout = model_->parameters().layout().json();
         if (!loaded_ || workers_->rank() != 0) {
             return {};  // the servers know nothing yet
         }
@@ -155,11 +173,12 @@ class Worker final : public Strategy {
                 return sent;
             }
         }
-        const std::size_t floats = model_->parameters().values().size();
+        fetch_buffers();
+        const std::size_t floats = values_.values().size();
         out.index = 0;
         out.count = static_cast<std::int32_t>(servers_.size()) + 1;
-        out.sizes = {floats, model_->buffers().size(), moments() * floats};
-        copy_slice(out.part, 0, Section::buffers, 0, model_->buffers());
+        out.sizes = {floats, buffers_.values().size(), moments() * floats};
+        copy_slice(out.part, 0, Section::buffers, 0, buffers_.values());
         if (out.layout.empty()) {
             out.layout = model_->parameters().layout().json();
         }
@@ -179,7 +198,8 @@ class Worker final : public Strategy {
         if (const Status sent = workers_->broadcast(std::as_writable_bytes(buffers), 0); !sent) {
             return sent;
         }
-        std::copy(buffers.begin(), buffers.end(), model_->buffers().begin());
+        std::copy(buffers.begin(), buffers.end(), buffers_.values().begin());
+        buffers_.store();
         for (std::size_t i = 0; workers_->rank() == 0 && i < servers_.size(); ++i) {
             if (const Status sent = load_server(i, state); !sent) {
                 return sent;
@@ -196,6 +216,7 @@ class Worker final : public Strategy {
                 return got;
             }
         }
+        values_.store();
         loaded_ = true;
         return {};
     }
@@ -214,6 +235,13 @@ class Worker final : public Strategy {
   private:
     using Clock = std::chrono::steady_clock;
 
+    static at::Tensor without_flag(const at::Tensor& gradients) {
+        return gradients.narrow(0, 0, gradients.numel() - 1);
+    }
+    void fetch_buffers() {
+        buffers_.fetch();
+        wait_for_own_work(device_);
+    }
     std::size_t moments() const { return Optimizer::moments(config_.optimizer); }
     std::span<float> part_of(std::size_t server, std::span<float> flat) const {
         return flat.subspan(parts_[server].begin, parts_[server].floats());
@@ -236,8 +264,8 @@ class Worker final : public Strategy {
     Status receive(std::size_t server, ServerAnswer& answer) {
         Status got = receive_message(*servers_[server], answer, kServerOfPair);
         if (got) {
-            got = servers_[server]->recv(buffer_of(part_of(server, model_->parameters().values())),
-                                         kServerOfPair);
+            got =
+                servers_[server]->recv(buffer_of(part_of(server, values_.values())), kServerOfPair);
         }
         versions_[server] = answer.version;
         return named(server, std::move(got));
@@ -289,7 +317,11 @@ class Worker final : public Strategy {
     Links servers_;
     std::vector<ServerPart> parts_;
     std::vector<std::int64_t> versions_;  // by server: of the parameters in model_
+    at::Device device_;
     std::unique_ptr<Model> model_;
+    HostCopy values_;     // what the servers sent
+    HostCopy gradients_;  // what they get
+    HostCopy buffers_;
     GradientPass pass_;
     bool loaded_ = false;
 };
@@ -342,7 +374,7 @@ Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& confi
     Result<std::unique_ptr<Communicator>> alone = world.group("alone", {world.rank()});
     LOCKSTEP_TRY(alone);
     return std::make_unique<Worker>(config, shape, std::move(parts), std::move(*group),
-                                    std::move(*alone), std::move(mine));
+                                    std::move(*alone), std::move(mine), device_of(world));
 }
 
 }  // namespace lockstep

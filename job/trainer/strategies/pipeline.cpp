@@ -2,10 +2,18 @@
 // micro-batches, all forward, then all backward (Huang et al.: GPipe, 2019). With more ranks than
 // stages there are several such chains, each with its share of the samples, and the ranks of one
 // stage sum their gradients as in data_parallel. Rank = chain · stages + stage.
+//
+// On GPUs a stage's values go from GPU to GPU by NCCL and the host only enqueues; it waits once a
+// step. The chains' gradients are summed behind backward and not beside it: operations of two
+// communicators under way at once may wait for each other's GPU.
 // size: the whole strategy is one file, to be read from top to bottom, as the others are.
-#include "job/trainer/kernels.hpp"
+#include "job/trainer/cuda_device.hpp"
+#include "job/trainer/device.hpp"
 #include "job/trainer/reducer.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategies/device_sums.hpp"
+#include "job/trainer/strategies/device_wait.hpp"
+#include "job/trainer/strategies/held_state.hpp"
 #include "job/trainer/strategy.hpp"
 
 #include <ATen/ATen.h>
@@ -33,7 +41,7 @@ std::pair<std::size_t, std::size_t> layers_of_stage(std::size_t layers, std::siz
 
 Buffer buffer_of_tensor(const at::Tensor& tensor) {
     return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel()), Dtype::f32,
-            Device::cpu};
+            tensor.is_cuda() ? Device::cuda : Device::cpu};
 }
 
 class Pipeline final : public Strategy {
@@ -45,31 +53,45 @@ class Pipeline final : public Strategy {
         std::int32_t chains;
     };
 
+    // Of what the ranks are to each other, between hosts and, null on the CPU, between GPUs.
+    struct Groups {
+        std::unique_ptr<Communicator> peers;          // the ranks of this stage, by chain
+        std::shared_ptr<Communicator> gpus;           // all ranks
+        std::shared_ptr<Communicator> peers_of_gpus;  // null also for one chain
+    };
+
     Pipeline(const TrainConfig& config, std::vector<Layer> network, Place place, World& world,
-             std::unique_ptr<Communicator> peers)
+             Groups groups)
         : Strategy(config),
           config_(config),
           all_(world.all()),
           place_(place),
-          peers_(std::move(peers)),
-          pass_(config, place.chain),
+          groups_(std::move(groups)),
+          device_(device_of(world)),
+          pass_(config, place.chain, device_),
           layers_(layers_of_stage(network.size(), static_cast<std::size_t>(place.stages),
                                   static_cast<std::size_t>(place.stage))),
           whole_(flat_layout(parameters_of(network))),
           model_(std::make_unique<Model>(std::move(network),
                                          static_cast<std::uint64_t>(config.seed), layers_.first,
-                                         layers_.second)),
-          optimizer_(optimizer_options(config), model_->parameters().values().size(),
-                     model_->parameters().layout().ranges),
-          reducer_(*peers_, model_->parameters()) {}
+                                         layers_.second, device_)),
+          held_(config, *model_),
+          wait_(all_, device_) {
+        if (own_loops(held_.tensor())) {
+            reducer_ = std::make_unique<GradientReducer>(*groups_.peers, model_->parameters());
+        } else {
+            sums_ = std::make_unique<DeviceSums>(*groups_.peers, groups_.peers_of_gpus,
+                                                 model_->parameters(), TrainAllReduce::ring);
+        }
+    }
 
     // How large the others' parts are; all ranks call it.
     Status measure(World& world) {
-        const auto floats = static_cast<std::int64_t>(model_->parameters().values().size());
+        const std::int64_t floats = held_.tensor().numel();
         const Result<std::vector<std::int64_t>> parameters = world.gather(floats);
         LOCKSTEP_TRY(parameters);
         const Result<std::vector<std::int64_t>> buffers =
-            world.gather(static_cast<std::int64_t>(model_->buffers().size()));
+            world.gather(model_->flat_buffers().numel());
         LOCKSTEP_TRY(buffers);
         for (std::int32_t stage = 0; stage < place_.stages; ++stage) {
             const auto at = static_cast<std::size_t>(stage);
@@ -99,10 +121,32 @@ class Pipeline final : public Strategy {
         double weight = 0.0;
     };
 
+    static double since(Clock::time_point start) {
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    }
     bool first() const { return place_.stage == 0; }
     bool last() const { return place_.stage + 1 == place_.stages; }
     std::int32_t next() const { return all_.rank() + 1; }
     std::int32_t previous() const { return all_.rank() - 1; }
+
+    // Values of this stage's device to the next one or the one before, and from there.
+    Communicator& stages() const { return groups_.gpus ? *groups_.gpus : all_; }
+    Stream stream() const { return groups_.gpus ? cuda_device::current_stream() : nullptr; }
+    Status send(const at::Tensor& values, std::int32_t to) const {
+        return stages().send(buffer_of_tensor(values), to, stream());
+    }
+    Status receive_into(const at::Tensor& values, std::int32_t from) const {
+        return stages().recv(buffer_of_tensor(values), from, stream());
+    }
+    at::TensorOptions floats_here() const { return at::TensorOptions{at::kFloat}.device(device_); }
+    at::Tensor gradients() const {
+        const at::Tensor& all = model_->parameters().flat_gradients();
+        return all.narrow(0, 0, all.numel() - 1);
+    }
+    at::Tensor part_of(const BatchColumn& column, std::int64_t batch, std::int64_t begin,
+                       std::int64_t size) const {
+        return to_device(tensor_of(column, batch).narrow(0, begin, size), device_);
+    }
 
     // A batch's values to the next stage, from the previous one.
     Status send_on(const at::Tensor& values);
@@ -110,6 +154,7 @@ class Pipeline final : public Strategy {
     Status forward(const Batch& batch, std::int64_t number, StepResult& result,
                    std::vector<Micro>& micros);
     Status backward(std::vector<Micro>& micros, bool final_batch);
+    Status sum_over_chains();
     Status agree_and_apply(StepResult& result);
     template <class Part>
     Status move_parts(Checkpoint& state, Part&& part);
@@ -117,14 +162,18 @@ class Pipeline final : public Strategy {
     TrainConfig config_;
     Communicator& all_;
     Place place_;
-    std::unique_ptr<Communicator> peers_;  // the ranks of this stage, by chain
+    Groups groups_;
+    at::Device device_;
     GradientPass pass_;
     std::pair<std::size_t, std::size_t> layers_;
     FlatLayout whole_;
     std::unique_ptr<Model> model_;  // this stage's layers
-    Optimizer optimizer_;
-    GradientReducer reducer_;
-    std::vector<std::int64_t> sent_shape_;  // of one sample; empty: none was sent yet
+    HeldState held_;
+    DeviceWait wait_;
+    std::unique_ptr<GradientReducer> reducer_;  // with our own loops
+    std::unique_ptr<DeviceSums> sums_;          // elsewhere
+    at::Tensor loss_;                           // last stage: of the step, weighed; on its device
+    std::vector<std::int64_t> sent_shape_;      // of one sample; empty: none was sent yet
     std::vector<std::int64_t> received_shape_;
     std::vector<std::size_t> parameter_floats_;  // by stage
     std::vector<std::size_t> buffer_floats_;
@@ -143,7 +192,7 @@ Status Pipeline::send_on(const at::Tensor& values) {
             return sent;
         }
     }
-    return all_.send(buffer_of_tensor(values), next());
+    return send(values, next());
 }
 
 Result<at::Tensor> Pipeline::receive(std::int64_t size) {
@@ -156,13 +205,21 @@ Result<at::Tensor> Pipeline::receive(std::int64_t size) {
     }
     std::vector<std::int64_t> sizes{size};
     sizes.insert(sizes.end(), received_shape_.begin(), received_shape_.end());
-    at::Tensor values = at::empty(sizes, at::kFloat);
-    const Status got = all_.recv(buffer_of_tensor(values), previous());
+    at::Tensor values = at::empty(sizes, floats_here());
+    const Status got = receive_into(values, previous());
     return got ? Result<at::Tensor>{std::move(values)} : fail(got.error());
 }
 
 Status Pipeline::step(Loader& loader, StepResult& result) {
-    model_->parameters().zero_gradients();
+    {
+        const at::NoGradGuard no_gradients;
+        at::Tensor all = model_->parameters().flat_gradients();
+        all.zero_();
+        loss_ = at::zeros({}, floats_here().dtype(at::kDouble));
+    }
+    if (sums_ != nullptr) {
+        sums_->begin();
+    }
     std::int64_t seen = 0;
     for (std::int64_t number = 0; seen < result.samples; ++number) {
         const auto start = Clock::now();
@@ -182,7 +239,7 @@ Status Pipeline::step(Loader& loader, StepResult& result) {
         }
         result.data_wait_seconds += std::chrono::duration<double>(ready - start).count();
         result.forward_seconds += std::chrono::duration<double>(computed - ready).count();
-        result.backward_seconds += std::chrono::duration<double>(Clock::now() - computed).count();
+        result.backward_seconds += since(computed);
     }
     return agree_and_apply(result);
 }
@@ -196,19 +253,21 @@ Status Pipeline::forward(const Batch& batch, std::int64_t number, StepResult& re
         Micro micro;
         micro.weight = static_cast<double>(size) / static_cast<double>(result.samples);
         if (first()) {
-            micro.input = tensor_of(batch.input, batch.size).narrow(0, begin, size);
+            micro.input = part_of(batch.input, batch.size, begin, size);
         } else {
             Result<at::Tensor> received = receive(size);
             LOCKSTEP_TRY(received);
             micro.input = received->requires_grad_(true);
         }
-        micro.output = model_->forward(
-            micro.input, pass_.training_pass(result, number * config_.micro_batches + part,
-                                             config_.accumulate * config_.micro_batches));
+        const Pass pass = pass_.training_pass(result, number * config_.micro_batches + part,
+                                              config_.accumulate * config_.micro_batches);
+        seed_for(device_, pass);
+        micro.output = model_->forward(micro.input, pass);
         if (last()) {
-            const at::Tensor targets = tensor_of(batch.target, batch.size).narrow(0, begin, size);
-            micro.output = mean_loss(micro.output, targets, config_.loss);
-            result.loss += micro.weight * micro.output.item<double>();
+            micro.output = mean_loss(micro.output, part_of(batch.target, batch.size, begin, size),
+                                     config_.loss);
+            const at::NoGradGuard no_gradients;
+            loss_.add_(micro.output.detach().to(at::kDouble), micro.weight);
         } else {
             const at::Tensor value = micro.output.detach().contiguous();
             if (const Status sent = send_on(value); !sent) {
@@ -226,22 +285,22 @@ Status Pipeline::backward(std::vector<Micro>& micros, bool final_batch) {
         micros.pop_back();
         at::Tensor gradient;
         if (last()) {
-            gradient = at::scalar_tensor(micro.weight * scaler().scale(), at::kFloat);
+            gradient = loss_slope(micro.weight * scaler().scale(), device_);
         } else {
-            gradient = at::empty(micro.output.sizes(), at::kFloat);
-            if (const Status got = all_.recv(buffer_of_tensor(gradient), next()); !got) {
+            gradient = at::empty(micro.output.sizes(), floats_here());
+            if (const Status got = receive_into(gradient, next()); !got) {
                 return got;
             }
         }
-        if (micros.empty() && final_batch) {
-            reducer_.arm();
+        if (micros.empty() && final_batch && reducer_ != nullptr) {
+            reducer_->arm();
         }
         if (micro.output.requires_grad()) {  // a first stage may have nothing that learns
             micro.output.backward(gradient);
         }
         if (!first()) {
             const at::Tensor back = micro.input.grad().contiguous();
-            if (const Status sent = all_.send(buffer_of_tensor(back), previous()); !sent) {
+            if (const Status sent = send(back, previous()); !sent) {
                 return sent;
             }
         }
@@ -249,24 +308,45 @@ Status Pipeline::backward(std::vector<Micro>& micros, bool final_batch) {
     return {};
 }
 
+Status Pipeline::sum_over_chains() {
+    if (reducer_ != nullptr) {
+        return reducer_->finish(stop_is_overdue);
+    }
+    sums_->arm();
+    if (const Status enqueued = sums_->finish(wait_); !enqueued) {
+        return enqueued;
+    }
+    // Nobody of a pipeline can save the whole alone: nothing needs the GPU after a loss.
+    if (const Status done = wait_.until_done({}); !done) {
+        return done;
+    }
+    return sums_->found_wrong();
+}
+
 // The chains' gradients are summed; the norm is over all stages, so they agree on it before the
 // step, and on the loss, which only the last stage has seen.
 Status Pipeline::agree_and_apply(StepResult& result) {
     const auto start = Clock::now();
-    if (const Status reduced = reducer_.finish(stop_is_overdue); !reduced) {
+    if (const Status reduced = sum_over_chains(); !reduced) {
         return reduced;
     }
-    FlatParameters& parameters = model_->parameters();
-    const std::span<const float> gradients = parameters.gradients();
+    const double own = sums_ == nullptr ? 0.0  // the GPU's backward ends here, not before
+                                        : since(start) - wait_.waited();
+    result.backward_seconds += own;
+    if (groups_.gpus) {
+        if (const std::optional<Error> broken = groups_.gpus->async_error()) {
+            return fail(*broken);
+        }
+    }
     enum Slot : std::uint8_t { kStop, kCheckpoint, kSquares, kLosses };
     std::vector<double> said(kLosses + static_cast<std::size_t>(place_.chains), 0.0);
     said[kStop] = stop_signal::requested() ? 1.0 : 0.0;
     said[kCheckpoint] = stop_signal::take_checkpoint_request() ? 1.0 : 0.0;
     if (place_.chain == 0) {
-        said[kSquares] = kernels::sum_of_squares(gradients.data(), gradients.size());
+        said[kSquares] = HeldState::squares(gradients());
     }
     const std::size_t loss_slot = kLosses + static_cast<std::size_t>(place_.chain);
-    said[loss_slot] = last() ? result.loss : 0.0;
+    said[loss_slot] = last() ? loss_.item<double>() : 0.0;
     const Status agreed = all_.all_reduce({said.data(), said.size(), Dtype::f64, Device::cpu});
     if (!agreed) {
         return agreed;
@@ -276,19 +356,18 @@ Status Pipeline::agree_and_apply(StepResult& result) {
     result.stop = said[kStop] > 0.0;
     result.checkpoint = said[kCheckpoint] > 0.0;
     will_update();
-    const Status applied = apply_gradients(config_, parameters.values(), gradients, said[kSquares],
-                                           1.0 / place_.chains, optimizer_, scaler(), result);
-    result.comm_wait_seconds = std::chrono::duration<double>(received - start).count();
-    result.optimizer_seconds = std::chrono::duration<double>(Clock::now() - received).count();
+    const Status applied =
+        held_.apply(config_, gradients(), said[kSquares], 1.0 / place_.chains, scaler(), result);
+    result.comm_wait_seconds = std::chrono::duration<double>(received - start).count() - own;
+    result.optimizer_seconds = since(received);
     return applied;
 }
 
 Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
-    if (const Status sent = peers_->broadcast(std::as_writable_bytes(model_->buffers()), 0);
-        !sent) {
-        return fail(sent.error());
-    }
+    LOCKSTEP_TRY(held_.fetch());
+    LOCKSTEP_TRY(groups_.peers->broadcast(std::as_writable_bytes(held_.buffers()), 0));
     const at::NoGradGuard no_gradients;
+    held_.store_buffers();
     std::vector<std::uint32_t> mine;
     for (auto i = static_cast<std::uint32_t>(place_.chain); i < test.count;
          i += static_cast<std::uint32_t>(place_.chains)) {
@@ -301,7 +380,7 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
     for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
         at::Tensor x;
         if (first()) {
-            x = tensor_of(batch.input, batch.size);
+            x = part_of(batch.input, batch.size, 0, batch.size);
         } else {
             Result<at::Tensor> received = receive(batch.size);
             LOCKSTEP_TRY(received);
@@ -309,7 +388,9 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
         }
         const at::Tensor y = model_->forward(x, Pass{}).contiguous();
         if (last()) {
-            count_answers(y, tensor_of(batch.target, batch.size), config_.loss, out);
+            // Counting waits for the device, and a rank may be lost.
+            LOCKSTEP_TRY(wait_.until_done({}));
+            count_answers(y, part_of(batch.target, batch.size, 0, batch.size), config_.loss, out);
         } else if (const Status sent = send_on(y); !sent) {
             return fail(sent.error());
         }
@@ -332,15 +413,11 @@ Status Pipeline::snapshot(const PartSet&, Snapshot& out) {
         return std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(end),
                                std::size_t{0});
     };
-    const std::size_t offset = whole_.floats - sum(parameter_floats_, stage + 1);
-    const std::span<const float> values = model_->parameters().values();
-    show_slice(out.part, 0, Section::parameters, offset, values);
-    copy_slice(out.part, 1, Section::buffers, sum(buffer_floats_, stage), model_->buffers());
-    const std::span<const float> moments = optimizer_.hold();
-    for (std::size_t block = 0; block < blocks; ++block) {
-        keep_slice(out.part, 2 + block, Section::optimizer, block * whole_.floats + offset,
-                   moments.subspan(block * values.size(), values.size()));
+    if (const Status here = held_.fetch(); !here) {
+        return here;
     }
+    held_.show(out.part, whole_.floats - sum(parameter_floats_, stage + 1),
+               sum(buffer_floats_, stage), whole_.floats);
     out.sizes = {whole_.floats, sum(buffer_floats_, buffer_floats_.size()), blocks * whole_.floats};
     if (out.index == 0 && out.layout.empty()) {
         out.layout = whole_.json();
@@ -369,17 +446,16 @@ Status Pipeline::move_parts(Checkpoint& state, Part&& part) {
         const auto slice = [&](std::vector<float>& whole, std::size_t at, std::size_t count) {
             return all_.rank() == 0 ? std::span{whole}.subspan(at, count) : std::span<float>{};
         };
-        Status done =
-            part(stage, slice(state.parameters, offset, floats), model_->parameters().values());
+        Status done = part(stage, slice(state.parameters, offset, floats), held_.parameters());
         for (std::size_t block = 0; done && block < blocks; ++block) {
             const std::span<float> mine = place_.stage == stage
-                                              ? optimizer_.state().subspan(block * floats, floats)
+                                              ? held_.moments().subspan(block * floats, floats)
                                               : std::span<float>{};
             done =
                 part(stage, slice(state.optimizer, block * whole_.floats + offset, floats), mine);
         }
         if (done && averages > 0) {
-            done = part(stage, slice(state.buffers, buffer, averages), model_->buffers());
+            done = part(stage, slice(state.buffers, buffer, averages), held_.buffers());
         }
         buffer += averages;
         if (!done) {
@@ -391,6 +467,9 @@ Status Pipeline::move_parts(Checkpoint& state, Part&& part) {
 
 // From the first chain's stages to rank 0.
 Status Pipeline::collect(Checkpoint& state) {
+    if (const Status here = held_.fetch(); !here) {
+        return here;
+    }
     return move_parts(
         state, [&](std::int32_t stage, std::span<float> whole, std::span<float> mine) -> Status {
             if (all_.rank() == stage) {
@@ -422,13 +501,27 @@ Status Pipeline::distribute(Checkpoint& state) {
     if (!moved) {
         return moved;
     }
-    for (const std::span<float> part :
-         {model_->parameters().values(), optimizer_.state(), model_->buffers()}) {
-        if (const Status sent = peers_->broadcast(std::as_writable_bytes(part), 0); !sent) {
+    for (const std::span<float> part : {held_.parameters(), held_.moments(), held_.buffers()}) {
+        if (const Status sent = groups_.peers->broadcast(std::as_writable_bytes(part), 0); !sent) {
             return sent;
         }
     }
-    optimizer_.set_steps(state.step - state.loss_scale.skipped);
+    held_.store(state.step - state.loss_scale.skipped);
+    return {};
+}
+
+// One chain has nothing to sum over GPUs.
+Status meet_on_gpus(const World& world, std::int32_t stage,
+                    const std::vector<std::int32_t>& members, Pipeline::Groups& out) {
+    Result<std::unique_ptr<Communicator>> all = world.gpu_group("nccl");
+    LOCKSTEP_TRY(all);
+    out.gpus = std::move(*all);
+    if (members.size() > 1) {
+        Result<std::unique_ptr<Communicator>> some =
+            world.gpu_group("nccl-stage-" + std::to_string(stage), members);
+        LOCKSTEP_TRY(some);
+        out.peers_of_gpus = std::move(*some);
+    }
     return {};
 }
 
@@ -455,8 +548,13 @@ Result<std::unique_ptr<Strategy>> make_pipeline(const TrainConfig& config, const
     Result<std::unique_ptr<Communicator>> peers =
         world.group("stage-" + std::to_string(place.stage), members);
     LOCKSTEP_TRY(peers);
+    Pipeline::Groups groups{std::move(*peers), nullptr, nullptr};
+    if (world.meets_on_gpus() && world.size() > 1) {
+        const Status met = meet_on_gpus(world, place.stage, members, groups);
+        LOCKSTEP_TRY(met);
+    }
     auto made =
-        std::make_unique<Pipeline>(config, std::move(network), place, world, std::move(*peers));
+        std::make_unique<Pipeline>(config, std::move(network), place, world, std::move(groups));
     const Status measured = made->measure(world);
     return measured ? Result<std::unique_ptr<Strategy>>{std::move(made)} : fail(measured.error());
 }

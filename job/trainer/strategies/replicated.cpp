@@ -1,10 +1,18 @@
-// replicated and central_storage: one process with several devices. Every device has a replica of
-// the model and computes a part of each batch, side by side; the gradients are summed in one place,
-// the step is made there, and the replicas copy the parameters before the next one.
+// replicated and central_storage: one process with several devices, all on the CPU or each a GPU.
+// Every device has a replica of the model and computes a part of each batch, side by side; the
+// gradients are summed in one place, the step is made there, and the replicas copy the parameters
+// before the next one.
 // replicated: that place is the first replica. central_storage: it is memory of the host's, apart
 // from all replicas.
+//
+// On GPUs every device has a thread and a stream of its own, and copies go from one to another: a
+// phase ends when the devices have come past it, so that no copy reads what is still computed.
+#include "job/trainer/device.hpp"
 #include "job/trainer/kernels.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategies/device_batches.hpp"
+#include "job/trainer/strategies/device_wait.hpp"
+#include "job/trainer/strategies/held_state.hpp"
 #include "job/trainer/strategy.hpp"
 
 #include <ATen/ATen.h>
@@ -16,6 +24,7 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -95,24 +104,45 @@ class DeviceThreads {
     std::vector<std::jthread> threads_;  // last: they use everything above
 };
 
+// One for each device: the GPUs of `world`, or as many parts of the CPU as the configuration says.
+std::vector<at::Device> devices_of(const TrainConfig& config, const World& world) {
+    std::vector<at::Device> out;
+    for (const std::int32_t gpu : world.gpus()) {
+        out.emplace_back(at::kCUDA, static_cast<at::DeviceIndex>(gpu));
+    }
+    if (out.empty()) {
+        out.assign(static_cast<std::size_t>(config.replicas), at::kCPU);
+    }
+    return out;
+}
+
 class Replicated final : public Strategy {
   public:
     Replicated(const TrainConfig& config, const ModelShape& shape, World& world)
         : Strategy(config),
           config_(config),
           all_(world.all()),
-          threads_(static_cast<std::size_t>(config.replicas)) {
-        for (std::int32_t i = 0; i < config.replicas; ++i) {
-            replicas_.push_back({make_model(config, shape), GradientPass{config, i}, 0.0});
+          on_gpus_(world.gpu() >= 0),
+          threads_(devices_of(config, world).size()) {
+        for (const at::Device device : devices_of(config, world)) {
+            const auto number = static_cast<std::int32_t>(replicas_.size());
+            replicas_.push_back({device, nullptr, GradientPass{config, number, device}});
         }
-        const FlatLayout& layout = first().parameters().layout();
-        optimizer_ =
-            std::make_unique<Optimizer>(optimizer_options(config), layout.floats, layout.ranges);
+        // Each in its thread and so on its stream; of this thread the GPU was chosen before.
+        on_each([&](std::size_t device) {
+            Replica& replica = replicas_[device];
+            if (device > 0) {
+                use_device(replica.device);
+            }
+            replica.model = make_model(config, shape, replica.device);
+        });
+        FlatParameters& parameters = first().parameters();
+        at::Tensor values = parameters.flat_values();
         if (config.strategy == TrainStrategy::central_storage) {
-            const std::span<const float> start = first().parameters().values();
-            central_.assign(start.begin(), start.end());
-            sums_.resize(layout.floats);
+            values = on_host(values);
+            sums_ = on_host(gradients_of(0));
         }
+        held_.emplace(config, values, first().flat_buffers(), parameters.layout().ranges);
     }
 
     Shard shard() const override { return {}; }
@@ -120,13 +150,10 @@ class Replicated final : public Strategy {
 
     Status step(Loader& loader, StepResult& result) override {
         const auto start = Clock::now();
-        threads_.run([this](std::size_t device) {
-            FlatParameters& mine = replicas_[device].model->parameters();
-            const std::span<const float> from = held();
-            if (from.data() != mine.values().data()) {
-                std::copy(from.begin(), from.end(), mine.values().begin());
-            }
-            mine.zero_gradients();
+        on_each([this](std::size_t device) {
+            show(device);
+            const at::NoGradGuard no_gradients;
+            gradients_of(device).zero_();
             replicas_[device].loss = 0.0;
         });
         result.optimizer_seconds = seconds_since(start);
@@ -140,11 +167,12 @@ class Replicated final : public Strategy {
             result.data_wait_seconds += seconds_since(before);
             seen += batch.size;
             const auto begun = Clock::now();
-            threads_.run([&](std::size_t device) { compute(device, batch, micro, result); });
+            on_each([&](std::size_t device) { compute(device, batch, micro, result); });
             result.backward_seconds += seconds_since(begun);
         }
         const auto computed = Clock::now();
         const Status combined = combine(result);
+        wait_for_own_work(replicas_.front().device);
         result.optimizer_seconds += seconds_since(computed);
         result.stop = stop_signal::requested();
         result.checkpoint = stop_signal::take_checkpoint_request();
@@ -152,26 +180,47 @@ class Replicated final : public Strategy {
     }
 
     Result<Evaluation> evaluate(const SampleSet& test) override {
-        show_first();
-        return evaluate_model(first(), test, config_.loss, all_);
+        show(0);
+        return evaluate_model(first(), test, config_.loss, all_, replicas_.front().device);
     }
     Status collect(Checkpoint& state) override {
-        show_first();
-        read_model(first(), *optimizer_, state);
+        const Status here = held_->fetch();
+        LOCKSTEP_TRY(here);
+        const auto copy = [](std::span<float> from, std::vector<float>& to) {
+            to.assign(from.begin(), from.end());
+        };
+        copy(held_->parameters(), state.parameters);
+        copy(held_->buffers(), state.buffers);
+        copy(held_->moments(), state.optimizer);
+        state.layout = first().parameters().layout().json();
         return {};
     }
     bool root_has_all() const override { return true; }
     Status snapshot(const PartSet&, Snapshot& out) override {
-        show_first();
-        show_model(first(), *optimizer_, out);
+        const Status here = held_->fetch();
+        LOCKSTEP_TRY(here);
+        const std::size_t floats = held_->parameters().size();
+        out.index = 0;
+        out.sizes = {floats, held_->buffers().size(), held_->moments().size()};
+        held_->show(out.part, 0, 0, floats);
+        if (out.layout.empty()) {
+            out.layout = first().parameters().layout().json();
+        }
         out.copy();  // a step begins by giving the devices their parameters
         return {};
     }
     Status distribute(Checkpoint& state) override {
-        for (Replica& replica : replicas_) {
-            write_model(state, *replica.model, *optimizer_);
-        }
-        std::copy_n(state.parameters.begin(), central_.size(), central_.begin());
+        std::ranges::copy(state.parameters, held_->parameters().begin());
+        std::ranges::copy(state.buffers, held_->buffers().begin());
+        std::ranges::copy(state.optimizer, held_->moments().begin());
+        held_->store(state.step - state.loss_scale.skipped);
+        wait_for_own_work(replicas_.front().device);
+        // The moving averages of the first replica count; the others begin with the same.
+        on_each([&](std::size_t device) {
+            if (device > 0) {
+                copy_in(state.buffers, replicas_[device].model->flat_buffers());
+            }
+        });
         return {};
     }
 
@@ -179,21 +228,42 @@ class Replicated final : public Strategy {
     using Clock = std::chrono::steady_clock;
 
     struct Replica {
+        at::Device device;
         std::unique_ptr<Model> model;
         GradientPass pass;
-        double loss;  // its part of the step's
+        double loss = 0.0;  // its part of the step's
     };
 
     static double seconds_since(Clock::time_point start) {
         return std::chrono::duration<double>(Clock::now() - start).count();
     }
     Model& first() { return *replicas_.front().model; }
-    // Where the parameters are that the optimizer steps.
-    std::span<float> held() {
-        return central_.empty() ? first().parameters().values() : std::span<float>{central_};
+    // Without the number after them, which is for ranks that sum.
+    at::Tensor gradients_of(std::size_t device) {
+        const at::Tensor& all = replicas_[device].model->parameters().flat_gradients();
+        return all.narrow(0, 0, all.numel() - 1);
     }
-    void show_first() {
-        std::copy_n(central_.begin(), central_.size(), first().parameters().values().begin());
+    at::Tensor on_host(const at::Tensor& values) const {
+        at::Tensor out =
+            at::empty(values.sizes(), at::TensorOptions{at::kFloat}.pinned_memory(on_gpus_));
+        const at::NoGradGuard no_gradients;
+        out.copy_(values);
+        return out;
+    }
+    // Returns when every device has done it.
+    void on_each(const std::function<void(std::size_t device)>& task) {
+        threads_.run([&](std::size_t device) {
+            task(device);
+            wait_for_own_work(replicas_[device].device);
+        });
+    }
+    // Gives a device the parameters, if it has not those that are stepped.
+    void show(std::size_t device) {
+        at::Tensor mine = replicas_[device].model->parameters().flat_values();
+        if (!mine.is_same(held_->tensor())) {
+            const at::NoGradGuard no_gradients;
+            mine.copy_(held_->tensor());
+        }
     }
 
     // A device's part of a batch, by rows; none if there are fewer samples than devices.
@@ -207,42 +277,50 @@ class Replicated final : public Strategy {
             return;
         }
         Replica& replica = replicas_[device];
-        const at::Tensor logits =
-            replica.model->forward(tensor_of(batch.input, batch.size).narrow(0, begin, size),
-                                   replica.pass.training_pass(result, micro, config_.accumulate));
-        const at::Tensor loss = mean_loss(
-            logits, tensor_of(batch.target, batch.size).narrow(0, begin, size), config_.loss);
+        const auto part = [&](const BatchColumn& column) {
+            return to_device(tensor_of(column, batch.size).narrow(0, begin, size), replica.device);
+        };
+        const Pass pass = replica.pass.training_pass(result, micro, config_.accumulate);
+        seed_for(replica.device, pass);
+        const at::Tensor loss = mean_loss(replica.model->forward(part(batch.input), pass),
+                                          part(batch.target), config_.loss);
         const double weight = static_cast<double>(size) / static_cast<double>(result.samples);
+        loss.backward(loss_slope(weight * scaler().scale(), replica.device));
         replica.loss += weight * loss.item<double>();
-        loss.backward(at::scalar_tensor(weight * scaler().scale(), at::kFloat));
     }
 
     // The sum of the replicas' gradients, and the step it makes.
     Status combine(StepResult& result) {
-        std::span<float> sum = first().parameters().gradients();
-        if (!central_.empty()) {
-            std::copy(sum.begin(), sum.end(), sums_.begin());
+        const at::NoGradGuard no_gradients;
+        at::Tensor sum = gradients_of(0);
+        if (sums_.defined()) {
+            sums_.copy_(sum);
             sum = sums_;
         }
         for (std::size_t i = 1; i < replicas_.size(); ++i) {
-            kernels::add_scaled(sum.data(), replicas_[i].model->parameters().gradients().data(),
-                                sum.size(), 1.0F);
+            const at::Tensor more = gradients_of(i).to(sum.device());
+            if (sum.is_cpu()) {
+                kernels::add_scaled(sum.data_ptr<float>(), more.data_ptr<float>(),
+                                    static_cast<std::size_t>(sum.numel()), 1.0F);
+            } else {
+                sum.add_(more);
+            }
         }
         for (const Replica& replica : replicas_) {
             result.loss += replica.loss;
         }
-        return apply_gradients(config_, held(), sum,
-                               kernels::sum_of_squares(sum.data(), sum.size()), 1.0, *optimizer_,
-                               scaler(), result);
+        return held_->apply(config_, sum, HeldState::squares(sum), 1.0, scaler(), result);
     }
 
     TrainConfig config_;
     Communicator& all_;
+    bool on_gpus_;
     std::vector<Replica> replicas_;
-    std::unique_ptr<Optimizer> optimizer_;
-    std::vector<float> central_;  // central_storage: the parameters
-    std::vector<float> sums_;     // central_storage: the gradients
-    DeviceThreads threads_;       // last: they use the replicas
+    // The parameters that the optimizer steps, the first replica's or, central_storage, the host's;
+    // and the first replica's moving averages.
+    std::optional<HeldState> held_;
+    at::Tensor sums_;        // central_storage: the gradients
+    DeviceThreads threads_;  // last: they use the replicas
 };
 
 }  // namespace

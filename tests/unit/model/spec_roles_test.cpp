@@ -288,9 +288,48 @@ TEST(GpuView, ARoleMaySayHowManyIfThereAreSoMany) {
               (Errors{"/roles/0/gpus: framework pytorch shows every rank all GPUs of its node: use "
                       "/resources/gpus_per_node"}));
     EXPECT_EQ(errors_of(parse_roles("tensorflow", "", 1, 4, 2)),
-              (Errors{"/resources/gpus_per_node: 2 GPUs: each of a node's TensorFlow workers needs "
-                      "some of its own"}));
+              (Errors{"/resources/gpus_per_node: 2 GPUs: each of a node's workers needs some of "
+                      "its own"}));
     EXPECT_EQ(visible_devices({1, 2}, ""), "1,2") << "numbers, where the node names none";
+}
+
+// Lockstep's own trainer: servers have their parameters in the host's memory.
+TEST(GpuView, WorkersOfANativeParameterServerShareTheirNodesGpus) {
+    const auto jobs = [](const std::string& train, int gpus) {
+        return parse_roles("native",
+                           R"(,"train":{)" + train +
+                               R"("strategy":"parameter_server"},"roles":[{"name":"ps","count":1},)"
+                               R"({"name":"worker","count":2}])",
+                           1, 3, gpus);
+    };
+    EXPECT_EQ(views(jobs("", 4)), (Views{"", "a,b", "c,d"}));
+    EXPECT_EQ(views(jobs(R"("precision":"fp16","devices":"gpu",)", 2)), (Views{"", "a", "b"}));
+    EXPECT_EQ(
+        errors_of(jobs("", 1)),
+        (Errors{"/resources/gpus_per_node: 1 GPUs: each of a node's workers needs some of its "
+                "own"}));
+    EXPECT_TRUE(jobs("", 0).has_value());
+    EXPECT_EQ(views(parse_roles("native", R"(,"train":{"strategy":"pipeline"})", 1, 2, 2)),
+              (Views{"-", "-"}));
+}
+
+TEST(TrainGpus, WhatDevicesNamesMustBeThere) {
+    const auto named = [](const std::string& train, int ranks, int gpus) {
+        return errors_of(parse_roles("native", R"(,"train":{)" + train + "}", 1, ranks, gpus));
+    };
+    EXPECT_EQ(named(R"("devices":"gpu:1,3")", 2, 4), Errors{});
+    EXPECT_EQ(
+        named(R"("devices":"gpu:0","strategy":"pipeline")", 2, 4),
+        (Errors{"/train/devices: 1 GPUs for 2 ranks of a node, each of which takes the one in "
+                "the place of its LOCAL_RANK"}));
+    EXPECT_EQ(
+        named(R"("devices":"gpu:0,2","strategy":"replicated")", 1, 2),
+        (Errors{"/train/devices: gpu 2 is not there: a node has 2 (/resources/gpus_per_node), "
+                "and the first is 0"}));
+    EXPECT_EQ(named(R"("devices":"gpu:0,2","strategy":"central_storage")", 1, 3), Errors{});
+    EXPECT_EQ(named(R"("devices":"gpu:0")", 1, 0),
+              (Errors{"/train/devices: gpu needs GPUs: /resources/gpus_per_node says how many, and "
+                      "asks for none"}));
 }
 
 Errors sharing_errors(const std::string& framework, const std::string& resources,

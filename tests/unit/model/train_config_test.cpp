@@ -73,6 +73,9 @@ TEST(TrainConfig, WhatIsWrittenReadsBackAsTheSame) {
          R"({"strategy":"pipeline","stages":2,"micro_batches":8})",
          R"({"strategy":"parameter_server","update":"async"})",
          R"({"strategy":"central_storage","devices":"cpu:0,1,2"})",
+         R"({"strategy":"central_storage","devices":"gpu:3,0,2"})",
+         R"({"strategy":"replicated","devices":"gpu"})", R"({"devices":"gpu:1"})",
+         R"({"strategy":"pipeline","devices":"gpu:1,0","precision":"fp16"})",
          R"({"model":"gpt","dataset":{"name":"text","path":"t"},"context":32,"precision":"bf16"})",
          R"({"all_reduce":"hierarchical"})",
          R"({"model":"linear","dataset":{"name":"table","path":"t"}})",
@@ -97,6 +100,10 @@ struct Refusal {
     friend void PrintTo(const Refusal& one, std::ostream* out) { *out << one.text; }
 };
 
+constexpr const char* kDevices =
+    "must be one of: auto, cpu, gpu, gpu:0,1 and other numbers below 64, none twice, cpu:0,1 and "
+    "so on to cpu:0,…,63";
+
 class TrainConfigRefuses : public testing::TestWithParam<Refusal> {};
 
 TEST_P(TrainConfigRefuses, WithThePathAndTheReason) {
@@ -110,13 +117,17 @@ INSTANTIATE_TEST_SUITE_P(
     OnGpus, TrainConfigRefuses,
     testing::Values(Refusal{R"({"precision":"fp16","devices":"cpu"})",
                             {"/train/precision", "fp16 needs a GPU; on the CPU use bf16"}},
-                    Refusal{R"({"precision":"fp16","strategy":"pipeline"})",
-                            {"/train/precision", "fp16 needs a GPU; on the CPU use bf16"}},
-                    Refusal{R"({"devices":"gpu","strategy":"pipeline"})",
-                            {"/train/devices", "strategy pipeline computes on the CPU only"}},
-                    Refusal{R"({"devices":"gpu:0,1"})",
+                    Refusal{R"({"devices":"gpu:0,0"})", {"/train/devices", kDevices}},
+                    Refusal{R"({"devices":"gpu:"})", {"/train/devices", kDevices}},
+                    Refusal{R"({"devices":"gpu:01"})", {"/train/devices", kDevices}},
+                    Refusal{R"({"devices":"gpu:64"})", {"/train/devices", kDevices}},
+                    Refusal{R"({"devices":"gpus"})", {"/train/devices", kDevices}},
+                    Refusal{R"({"devices":"gpu:2,0,1","strategy":"replicated","batch_size":2})",
+                            {"/train/devices", "3 devices for a batch_size of 2"}},
+                    Refusal{R"({"devices":"gpu:0","strategy":"parameter_server"})",
                             {"/train/devices",
-                             "a rank takes the GPU of its LOCAL_RANK: gpu, without numbers"}}));
+                             "strategy parameter_server gives each worker an equal share of its "
+                             "node's GPUs, and the servers none: gpu, without numbers"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutEffect, TrainConfigRefuses,
@@ -146,9 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"epochs":"two"})", {"/train/epochs", "must be an integer"}},
         Refusal{R"({"optimizer":"lion"})",
                 {"/train/optimizer", "must be one of: adam, sgd, adamw, lamb"}},
-        Refusal{
-            R"({"devices":"tpu"})",
-            {"/train/devices", "must be one of: auto, cpu, gpu, cpu:0,1 and so on to cpu:0,…,63"}},
+        Refusal{R"({"devices":"tpu"})", {"/train/devices", kDevices}},
         Refusal{R"({"model":"gpt"})",
                 {"/train/model", "gpt reads text, not images: it needs dataset text"}},
         Refusal{R"({"dataset":{"name":"text","path":"t"}})",
@@ -180,9 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"model":"mlp","dataset":{"name":"table","path":"t","resize":9}})",
                 {"/train/dataset/resize", "has no effect with dataset table, which has no images"}},
         Refusal{R"({"context":5})", {"/train/context", "has no effect with dataset digits"}},
-        Refusal{
-            R"({"strategy":"replicated","devices":"cpu:0,2"})",
-            {"/train/devices", "must be one of: auto, cpu, gpu, cpu:0,1 and so on to cpu:0,…,63"}},
+        Refusal{R"({"strategy":"replicated","devices":"cpu:0,2"})", {"/train/devices", kDevices}},
         Refusal{R"({"strategy":"replicated","devices":"cpu:0,1,2","batch_size":2})",
                 {"/train/devices", "3 devices for a batch_size of 2"}},
         Refusal{R"({"strategy":"pipeline","batch_size":30})",

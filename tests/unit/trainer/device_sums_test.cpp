@@ -50,9 +50,11 @@ void sum_one_step(Communicator& communicator, FlatParameters& parameters, Device
         backward();
         EXPECT_EQ(sums.summed(), sums.buckets()) << "beside backward, not behind it";
     }
-    const Status summed = sums.finish();
+    DeviceWait wait{communicator, at::kCPU};
+    const Status summed = sums.finish(wait);
     ASSERT_TRUE(summed.has_value()) << summed.error().text();
-    ASSERT_TRUE(sums.wait().has_value());
+    ASSERT_TRUE(wait.until_done({}).has_value());
+    ASSERT_TRUE(sums.found_wrong().has_value());
     EXPECT_EQ(sums.summed(), sums.buckets());
 }
 
@@ -131,7 +133,7 @@ TEST(DeviceWay, WithoutGraphsOnARealGpuIsAsWithThem) {
     TrainConfig config = some_steps(TrainModel::mlp);
     config.dropout = 0.0;
     TrainingOptions options;
-    options.gpu = 0;
+    options.gpus = {0};
     const Trained graphs = train_in_world(config, few_digits(), options);
     const WithoutGraphs eagerly;
     expect_like(train_in_world(config, few_digits(), options), graphs, 1e-3);

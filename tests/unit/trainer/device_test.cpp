@@ -116,7 +116,7 @@ TEST_P(TrainingAsOnAGpu, OnARealGpuItHasThemToo) {
     at::globalContext().setAllowTF32CuDNN(false);
     const Trained own = train_in_world(prepared.config, prepared.data(), {});
     TrainingOptions options;
-    options.gpu = 0;
+    options.gpus = {0};
     const Trained gpu = train_in_world(prepared.config, prepared.data(), options);
     at::globalContext().setAllowTF32CuDNN(true);
     expect_alike(gpu, own, std::max(20 * way.tolerance, 0.01));
@@ -144,7 +144,7 @@ TEST(DeviceWay, DropoutOnARealGpuFollowsFromTheStepAlone) {
     const TemporaryFolder folder;
     TrainConfig config = few_steps();
     TrainingOptions options;
-    options.gpu = 0;
+    options.gpus = {0};
     const Trained straight = train_in_world(config, few_digits(), options);
     options.checkpoints = folder.path();
     config.max_steps = 7;
@@ -288,22 +288,70 @@ TEST(ChooseDevice, WithoutGpusItIsTheCpuAndNothingIsSaid) {
         const Result<ChosenDevice> chosen =
             choose_device({}, context, variables({{"CUDA_VISIBLE_DEVICES", none}}));
         ASSERT_TRUE(chosen.has_value());
-        EXPECT_TRUE(chosen->device.is_cpu());
+        EXPECT_TRUE(chosen->gpus.empty());
         EXPECT_EQ(chosen->why_cpu, "");
     }
-    EXPECT_TRUE(choose_device({}, context, variables({}))->device.is_cpu());
+    EXPECT_TRUE(choose_device({}, context, variables({}))->gpus.empty());
 }
 
 TEST(ChooseDevice, GpusThatAreNotUsedAreToldWithTheReason) {
+    if (cuda_device::built()) {
+        GTEST_SKIP() << "this LibTorch has CUDA";
+    }
     TrainConfig config;
     config.strategy = TrainStrategy::pipeline;
     const Environment given = variables({{"CUDA_VISIBLE_DEVICES", "0,1"}});
     const Result<ChosenDevice> chosen = choose_device(config, {}, given);
     ASSERT_TRUE(chosen.has_value());
-    EXPECT_EQ(chosen->why_cpu, "strategy pipeline computes on the CPU only");
-    config.strategy = TrainStrategy::data_parallel;
+    EXPECT_NE(chosen->why_cpu.find("LibTorch without CUDA"), std::string::npos);
     config.devices = TrainDevices::cpu;
     EXPECT_EQ(choose_device(config, {}, given)->why_cpu, "");
+    // A parameter server computes nothing, so it is not refused what only its workers need.
+    config.strategy = TrainStrategy::parameter_server;
+    config.devices = TrainDevices::gpu;
+    config.precision = TrainPrecision::fp16;
+    RankContext server;
+    server.role = "ps";
+    const Result<ChosenDevice> serving = choose_device(config, server, given);
+    ASSERT_TRUE(serving.has_value()) << serving.error().message;
+    EXPECT_EQ(serving->why_cpu, "");
+    EXPECT_FALSE(choose_device(config, {}, given).has_value());
+}
+
+TEST(ChooseDevice, ARankTakesTheGpuInItsPlaceAndAReplicatedOneAll) {
+    using Gpus = std::vector<std::int32_t>;
+    RankContext third;
+    third.socket = "/run/agent";
+    third.local_rank = 2;
+    TrainConfig config;
+    EXPECT_EQ(*gpus_of_rank(config, third, 4, ""), (Gpus{2}));
+    config.gpus = {3, 1, 0};
+    EXPECT_EQ(*gpus_of_rank(config, third, 4, ""), (Gpus{0}));
+    config.gpus = {};
+    const auto missing = gpus_of_rank(config, third, 2, "4,5");
+    ASSERT_FALSE(missing.has_value());
+    EXPECT_NE(missing.error().message.find("no GPU 2: this process sees 2"), std::string::npos);
+    // Its own share is all that a worker sees; so is what srun shows a task.
+    config.strategy = TrainStrategy::parameter_server;
+    EXPECT_EQ(*gpus_of_rank(config, third, 1, ""), (Gpus{0}));
+    RankContext task;
+    task.local_rank = 2;
+    EXPECT_EQ(*gpus_of_rank({}, task, 1, ""), (Gpus{0}));
+    for (const TrainStrategy several :
+         {TrainStrategy::replicated, TrainStrategy::central_storage}) {
+        TrainConfig all;
+        all.strategy = several;
+        EXPECT_EQ(*gpus_of_rank(all, {}, 3, ""), (Gpus{0, 1, 2}));
+        all.gpus = {2, 0};
+        EXPECT_EQ(*gpus_of_rank(all, {}, 3, ""), (Gpus{2, 0}));
+        all.gpus = {2, 3};
+        EXPECT_FALSE(gpus_of_rank(all, {}, 3, "").has_value());
+        all.gpus = {};
+        all.batch_size = 2;
+        const auto many = gpus_of_rank(all, {}, 3, "");
+        ASSERT_FALSE(many.has_value());
+        EXPECT_NE(many.error().message.find("3 GPUs for a batch_size of 2"), std::string::npos);
+    }
 }
 
 TEST(ChooseDevice, AGpuThatIsDemandedAndCannotBeHadIsRefused) {

@@ -69,7 +69,9 @@ struct TrainingOptions {
     std::int32_t ranks = 1;
     std::int32_t servers = 0;  // so many of the first ranks
     std::int32_t ranks_per_node = 1'000;
-    std::int32_t gpu = -1;  // of one rank; −1: the CPU
+    std::vector<std::int32_t> gpus = {};  // of each rank that is no server; none: the CPU
+    // Values go between devices over groups of their own, as between GPUs.
+    bool apart = false;
     std::filesystem::path checkpoints = {};
     std::function<void(std::int32_t rank, const StepResult&)> on_step = {};
 };
@@ -85,9 +87,15 @@ inline Trained train_in_world(const TrainConfig& config, const Dataset& data,
         options.ranks, options.servers,
         [&](World& world) {
             const auto rank = static_cast<std::size_t>(world.rank());
-            if (options.gpu >= 0) {
-                use_device({at::kCUDA, static_cast<at::DeviceIndex>(options.gpu)});
-                world.use_gpu(options.gpu, {});
+            if (!options.gpus.empty() && !world.server()) {
+                use_device({at::kCUDA, static_cast<at::DeviceIndex>(options.gpus.front())});
+                world.use_gpus(options.gpus, {});
+            }
+            if (options.apart) {
+                world.use_gpus({}, [&](const std::string& name, std::int32_t /*place*/,
+                                       const std::vector<std::int32_t>& members) {
+                    return world.group("apart-" + name, members);
+                });
             }
             RunOptions run_options;
             run_options.checkpoint_directory = options.checkpoints;

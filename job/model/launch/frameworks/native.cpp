@@ -51,6 +51,14 @@ void check_native(const JobSpec& spec, std::vector<FieldError>& errors) {
     }
 }
 
+// Servers hold parameters in the host's memory; their node's GPUs are the workers'.
+std::int32_t native_gpus_of(const JobSpec& spec, const RankRole& role) {
+    if (!has_native_servers(spec)) {
+        return kAllGpus;
+    }
+    return role.name == "ps" ? 0 : kEqualShareOfGpus;
+}
+
 }  // namespace
 
 const FrameworkTraits& native() {
@@ -61,6 +69,7 @@ const FrameworkTraits& native() {
         .check_roles = check_native_roles,
         .check = check_native,
         .own_programs = true,
+        .gpus_of = native_gpus_of,
     };
     return kTraits;
 }
