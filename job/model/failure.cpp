@@ -52,6 +52,8 @@ constexpr std::array kEchoWords{
     // lockstep-train
     "its peer rank",
     "the other ranks did not finish the step",
+    "nccl's initialisation was given up",
+    "an operation was given up before it began",
     // lockstep.barrier(): it names those that have not come
     "timed_out: missing: rank ",
 };

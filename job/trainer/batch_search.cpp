@@ -125,11 +125,15 @@ BatchAttempt batch_attempt(const TrainConfig& config, BatchTrial trial, const Sa
         pass.batch_statistics = config.norm_mode == NormMode::train;
         pass.bfloat16 = config.precision == TrainPrecision::bf16;
         pass.half = config.precision == TrainPrecision::fp16;
-        at::Tensor x = to_device(tensor_of(batch.input, batch.size), device);
+        at::Tensor x = tensor_of(batch.input, batch.size);
         const at::Tensor target = to_device(tensor_of(batch.target, batch.size), device);
         if (before) {
             const at::NoGradGuard no_gradients;
-            x = before->forward(x, pass).requires_grad_(true);
+            x = before->forward(x, pass);
+        }
+        x = to_device(x, device);
+        if (before) {
+            x.requires_grad_(true);
         }
         const auto peak = std::make_shared<PeakMemory>();
         {

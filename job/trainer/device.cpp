@@ -33,9 +33,8 @@ bool takes_all(const TrainConfig& config) {
 
 // The number that this rank wants, where it takes one.
 std::int32_t wanted_gpu(const TrainConfig& config, const RankContext& context, int visible) {
-    const auto place = static_cast<std::size_t>(context.local_rank);
-    if (place < config.gpus.size()) {
-        return config.gpus[place];
+    if (!config.gpus.empty()) {
+        return config.gpus[static_cast<std::size_t>(context.local_rank)];
     }
     // srun --gpus-per-task and the shares of a parameter_server's workers show each its own only.
     const bool shares = config.strategy == TrainStrategy::parameter_server;
@@ -62,6 +61,12 @@ Result<std::vector<std::int32_t>> gpus_of_rank(const TrainConfig& config,
                                                const RankContext& context, int visible,
                                                const std::string& named) {
     std::vector<std::int32_t> out = config.gpus;
+    if (!takes_all(config) && !out.empty() &&
+        static_cast<std::size_t>(context.local_rank) >= out.size()) {
+        return fail(Errc::invalid, "train.devices names " + std::to_string(out.size()) +
+                                       " GPUs, and none for LOCAL_RANK " +
+                                       std::to_string(context.local_rank));
+    }
     if (!takes_all(config)) {
         out = {wanted_gpu(config, context, visible)};
     } else if (out.empty()) {

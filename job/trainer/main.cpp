@@ -218,8 +218,9 @@ void tell_of_gpu(const std::string& text, const TrainConfig& config, std::int32_
 
 int prepare_and_run(TrainingRun& run, const RankContext& context, RankClient* client) {
     if (const Status ready = run.prepare(); !ready) {
+        const Errc code = ready.error().code;
         const bool peer =
-            ready.error().code == Errc::unavailable || ready.error().code == Errc::timed_out;
+            code == Errc::unavailable || code == Errc::timed_out || code == Errc::cancelled;
         return peer ? failed(ready.error()) : wrong(ready.error(), client);
     }
     const Result<RunEnd> end = run.run();

@@ -101,6 +101,7 @@ class TrainingRun {
     Status load_latest(Checkpoint& checkpoint);
     Status load_weights(Checkpoint& checkpoint);
     Status restore();
+    std::int32_t ranks_of_gpu() const;
     Status find_batch_size();
     bool is_root() const;
     c10::Device device() const;

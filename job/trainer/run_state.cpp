@@ -1,7 +1,6 @@
 // TrainingRun: where a run starts from.
 #include "job/base/digest.hpp"
 #include "job/base/log.hpp"
-#include "job/model/spec/train_devices.hpp"
 #include "job/trainer/batch_search.hpp"
 #include "job/trainer/cuda_device.hpp"
 #include "job/trainer/named_state.hpp"
@@ -39,11 +38,11 @@ Json training_fields(const TrainConfig& config) {
     if (config.resize == 0) {
         fields["dataset"].erase("resize");
     }
-    // A run goes on wherever it is computed, as older ones do.
-    TrainConfig anywhere = config;
-    anywhere.devices = TrainDevices::cpu;
-    anywhere.gpus.clear();
-    fields["devices"] = train_devices_text(anywhere);
+    // A run goes on wherever it is computed; of the CPU's devices, which are as many as one says,
+    // older runs have the number.
+    if (config.devices != TrainDevices::cpu) {
+        fields["devices"] = "cpu";
+    }
     // Not known to older versions: a run they began goes on, as long as these change nothing.
     for (const auto& [name, none] : {std::pair{"weight_decay", Json(0.0)},
                                      {"gradient_clip", Json(0.0)},
@@ -137,14 +136,19 @@ Status TrainingRun::load_weights(Checkpoint& checkpoint) {
 
 // A rank that was started with another file, or reads other data, would train something else.
 Status TrainingRun::compare_ranks() {
-    const Result<std::vector<std::int64_t>> gpus = world_.gather(world_.gpu() >= 0 ? 1 : 0);
+    constexpr std::int64_t kNowhere = -1;  // a parameter server computes nothing
+    const Result<std::vector<std::int64_t>> gpus =
+        world_.gather(world_.server() ? kNowhere : (world_.gpu() >= 0 ? 1 : 0));
     LOCKSTEP_TRY(gpus);
-    for (std::size_t rank = 1; rank < gpus->size(); ++rank) {
-        if ((*gpus)[rank] != (*gpus)[0]) {
+    const auto first =
+        std::find_if(gpus->begin(), gpus->end(), [](std::int64_t one) { return one != kNowhere; });
+    for (auto one = first; one != gpus->end(); ++one) {
+        if (*one != *first && *one != kNowhere) {
             const auto where = [](std::int64_t gpu) { return gpu != 0 ? "a GPU" : "the CPU"; };
-            return fail(Errc::conflict, "rank " + std::to_string(rank) + " computes on " +
-                                            where((*gpus)[rank]) + ", rank 0 on " +
-                                            where((*gpus)[0]) +
+            return fail(Errc::conflict, "rank " + std::to_string(one - gpus->begin()) +
+                                            " computes on " + where(*one) + ", rank " +
+                                            std::to_string(first - gpus->begin()) + " on " +
+                                            where(*first) +
                                             ": one of them was given none, or cannot use it "
                                             "(CUDA_VISIBLE_DEVICES; train.devices says which)");
         }
@@ -234,6 +238,17 @@ Status TrainingRun::prepare() {
     return {};
 }
 
+// Ranks of this node that compute on this rank's GPU.
+std::int32_t TrainingRun::ranks_of_gpu() const {
+    if (config_.strategy == TrainStrategy::parameter_server || world_.gpus().size() > 1) {
+        return 1;  // what it sees is its own
+    }
+    const std::size_t taken = config_.gpus.empty()
+                                  ? static_cast<std::size_t>(std::max(cuda_device::visible(), 1))
+                                  : config_.gpus.size();
+    return std::max(ranks_of_node_ / static_cast<std::int32_t>(taken), 1);
+}
+
 // The largest one that fits on every rank.
 Status TrainingRun::find_batch_size() {
     const auto [first, count] = strategy_->layers();
@@ -241,17 +256,20 @@ Status TrainingRun::find_batch_size() {
     limits.start = config_.batch_size;
     limits.most = std::min<std::int64_t>(kBatchSizeMax, sampler_.per_rank() / config_.accumulate);
     limits.bytes = memory_share(ranks_of_node_);
+    // Several GPUs of one rank share out a batch: what must fit is one's part of it.
+    const auto parts = static_cast<std::int64_t>(std::max<std::size_t>(world_.gpus().size(), 1));
     if (world_.gpu() >= 0) {
         // Ranks that share the GPU find it so at the same moment.
-        limits.bytes = cuda_device::free_bytes() / 10 * 8 /
-                       std::max(ranks_of_node_ / std::max(cuda_device::visible(), 1), 1);
+        limits.bytes = cuda_device::free_bytes() / 10 * 8 / ranks_of_gpu();
     }
     const auto search = [&]() -> Result<std::int64_t> {
         try {
-            return largest_batch(
-                limits,
+            const BatchAttempt attempt =
                 batch_attempt(config_, {model_layers(config_, shape_of(data_)), first, count},
-                              data_.train, device()));
+                              data_.train, device());
+            return largest_batch(limits, [&](std::int64_t samples) {
+                return attempt((samples + parts - 1) / parts);
+            });
         } catch (const UnreadableSample& unreadable) {
             return fail(unreadable.error);
         }

@@ -26,7 +26,10 @@ std::vector<std::int32_t> gpu_node_of_ranks(const JobSpec& spec, std::int32_t fi
         const auto slice = gpu_slice(spec, first_rank + local);
         const auto count = static_cast<std::int32_t>(gpus.size());
         const bool none = slice && slice->count == 0;
+        const auto place = static_cast<std::size_t>(device_of_rank(spec, local));
+        const bool named = spec.train && place < spec.train->gpus.size();
         const std::int32_t at = slice            ? slice->first
+                                : named          ? spec.train->gpus[place]
                                 : count >= ranks ? local
                                                  : local * count / ranks;
         out.push_back(none || at >= count ? -1 : gpus[static_cast<std::size_t>(at)]);

@@ -136,7 +136,10 @@ struct RolesReader {
             if (spec.roles[i].gpus >= 0 && !masks) {
                 error(i, "/gpus",
                       "framework " + framework_words(spec) +
-                          " shows every rank all GPUs of its node: use /resources/gpus_per_node");
+                          (traits_of(spec.framework).gpus_of == nullptr
+                               ? " shows every rank all GPUs of its node"
+                               : " says itself which GPUs of its node a rank sees") +
+                          ": use /resources/gpus_per_node");
                 return;
             }
         }

@@ -205,7 +205,7 @@ constexpr std::string_view kSpecSchemas = R"json(
     "micro_batches": {"type": "integer", "minimum": 1, "maximum": 65536, "default": 4,
       "description": "Parts that a batch goes through the stages in; batch_size is a multiple; pipeline only."},
     "devices": {"type": "string", "pattern": "^(auto|cpu|gpu|gpu:[0-9]+(,[0-9]+)*|cpu:0(,[0-9]+)*)$", "default": "auto",
-      "description": "Where a rank computes. auto: on the GPU that it is given (resources.gpus_per_node), else on the CPU. gpu: nowhere else. gpu:2,3: of the GPUs that a node has for the job, from 0 on, these; a rank takes the one in the place of its LOCAL_RANK. With replicated and central_storage the rank takes all that are named, with auto and gpu all there are. cpu:0,1 are two devices of the CPU, a thread each, for these two.",
+      "description": "Where a rank computes. auto: on the GPU that it is given (resources.gpus_per_node), else on the CPU. gpu: nowhere else. gpu:2,3: of the GPUs that a node has for the job, from 0 on, these; a rank takes the one in the place of its LOCAL_RANK; not with parameter_server, whose workers have equal shares. With replicated and central_storage the rank takes all that are named, with auto and gpu all there are. cpu:0,1 are two devices of the CPU, a thread each, for these two.",
       "examples": ["cpu"]},
     "epochs": {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 2,
       "description": "Passes over the training images."},

@@ -47,7 +47,7 @@ class DeviceParallel final : public Strategy {
           pass_(config, all_.rank()),
           feed_(device),
           own_(std::move(own)),
-          wait_(all_, device),
+          wait_(all_, device, DeviceWait::GiveUp::on_loss_or_stop),
           sums_(all_, own_, model_->parameters(), config.all_reduce) {
         const at::TensorOptions options = model_->parameters().flat_gradients().options();
         loss_ = at::zeros({1}, options);

@@ -30,9 +30,13 @@ bool comes_to_an_end(at::Device device) {
            });
 }
 
-DeviceWait::DeviceWait(Communicator& all, at::Device device) : all_(all), device_(device) {
+DeviceWait::DeviceWait(Communicator& all, at::Device device, GiveUp when)
+    : all_(all), device_(device), when_(when) {
     if (device_.is_cuda()) {
         own_work_ = std::make_unique<cuda_device::Mark>();
+        for (auto& piece : pieces_) {
+            piece = std::make_unique<cuda_device::Mark>();
+        }
     }
 }
 
@@ -49,7 +53,7 @@ bool DeviceWait::gives_up() {
         return false;
     }
     lost_polls_ = all_.lost_peer() ? lost_polls_ + 1 : 0;
-    return lost_polls_ >= kLostPolls || stop_is_overdue();
+    return lost_polls_ >= kLostPolls || (when_ == GiveUp::on_loss_or_stop && stop_is_overdue());
 }
 
 std::string DeviceWait::why() const {
@@ -58,9 +62,24 @@ std::string DeviceWait::why() const {
                 : "the other ranks did not finish the step";
 }
 
+Status DeviceWait::piece_enqueued() {
+    if (!device_.is_cuda()) {
+        return {};
+    }
+    cuda_device::Mark& mark = *pieces_[enqueued_ % pieces_.size()];
+    lost_polls_ = 0;
+    if (enqueued_ >= pieces_.size() && !mark.wait([this] { return gives_up(); })) {
+        return fail(Errc::cancelled, why());
+    }
+    mark.set();
+    ++enqueued_;
+    return {};
+}
+
 Status DeviceWait::until_done(const std::function<void(const std::string& why)>& free) {
     waited_ = 0.0;
     lost_polls_ = 0;
+    enqueued_ = 0;
     if (!device_.is_cuda()) {
         return {};
     }

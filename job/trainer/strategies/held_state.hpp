@@ -71,7 +71,8 @@ class HeldState {
     Status fetch();
     // `steps`: those that the moments are of.
     void store(std::int64_t steps);
-    // Of these the moving averages alone.
+    // Of these the moving averages alone. fetch_buffers() is enqueued, as HostCopy::fetch() is.
+    void fetch_buffers() { host_buffers_.fetch(); }
     void store_buffers() { host_buffers_.store(); }
 
     // A slice of a snapshot for each: numbers `first`, first + 1, and one for each block of moments

@@ -76,7 +76,7 @@ class Pipeline final : public Strategy {
                                          static_cast<std::uint64_t>(config.seed), layers_.first,
                                          layers_.second, device_)),
           held_(config, *model_),
-          wait_(all_, device_) {
+          wait_(all_, device_, DeviceWait::GiveUp::on_loss) {
         if (own_loops(held_.tensor())) {
             reducer_ = std::make_unique<GradientReducer>(*groups_.peers, model_->parameters());
         } else {
@@ -131,7 +131,7 @@ class Pipeline final : public Strategy {
 
     // Values of this stage's device to the next one or the one before, and from there.
     Communicator& stages() const { return groups_.gpus ? *groups_.gpus : all_; }
-    Stream stream() const { return groups_.gpus ? cuda_device::current_stream() : nullptr; }
+    Stream stream() const { return device_.is_cuda() ? cuda_device::current_stream() : nullptr; }
     Status send(const at::Tensor& values, std::int32_t to) const {
         return stages().send(buffer_of_tensor(values), to, stream());
     }
@@ -155,6 +155,8 @@ class Pipeline final : public Strategy {
                    std::vector<Micro>& micros);
     Status backward(std::vector<Micro>& micros, bool final_batch);
     Status sum_over_chains();
+    // Everything that was enqueued is done, and nothing was found wrong with it.
+    Status until_done();
     Status agree_and_apply(StepResult& result);
     template <class Part>
     Status move_parts(Checkpoint& state, Part&& part);
@@ -275,6 +277,9 @@ Status Pipeline::forward(const Batch& batch, std::int64_t number, StepResult& re
             }
         }
         micros.push_back(std::move(micro));
+        if (const Status near = wait_.piece_enqueued(); !near) {
+            return near;
+        }
     }
     return {};
 }
@@ -304,6 +309,9 @@ Status Pipeline::backward(std::vector<Micro>& micros, bool final_batch) {
                 return sent;
             }
         }
+        if (const Status near = wait_.piece_enqueued(); !near) {
+            return near;
+        }
     }
     return {};
 }
@@ -316,11 +324,20 @@ Status Pipeline::sum_over_chains() {
     if (const Status enqueued = sums_->finish(wait_); !enqueued) {
         return enqueued;
     }
-    // Nobody of a pipeline can save the whole alone: nothing needs the GPU after a loss.
+    return until_done();
+}
+
+// Nobody of a pipeline can save the whole alone: nothing needs the GPU after a loss.
+Status Pipeline::until_done() {
     if (const Status done = wait_.until_done({}); !done) {
         return done;
     }
-    return sums_->found_wrong();
+    if (groups_.gpus) {
+        if (const std::optional<Error> broken = groups_.gpus->async_error()) {
+            return fail(*broken);
+        }
+    }
+    return sums_ == nullptr ? Status{} : sums_->found_wrong();
 }
 
 // The chains' gradients are summed; the norm is over all stages, so they agree on it before the
@@ -333,11 +350,6 @@ Status Pipeline::agree_and_apply(StepResult& result) {
     const double own = sums_ == nullptr ? 0.0  // the GPU's backward ends here, not before
                                         : since(start) - wait_.waited();
     result.backward_seconds += own;
-    if (groups_.gpus) {
-        if (const std::optional<Error> broken = groups_.gpus->async_error()) {
-            return fail(*broken);
-        }
-    }
     enum Slot : std::uint8_t { kStop, kCheckpoint, kSquares, kLosses };
     std::vector<double> said(kLosses + static_cast<std::size_t>(place_.chains), 0.0);
     said[kStop] = stop_signal::requested() ? 1.0 : 0.0;
@@ -364,7 +376,8 @@ Status Pipeline::agree_and_apply(StepResult& result) {
 }
 
 Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
-    LOCKSTEP_TRY(held_.fetch());
+    held_.fetch_buffers();
+    LOCKSTEP_TRY(until_done());
     LOCKSTEP_TRY(groups_.peers->broadcast(std::as_writable_bytes(held_.buffers()), 0));
     const at::NoGradGuard no_gradients;
     held_.store_buffers();
@@ -388,11 +401,11 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
         }
         const at::Tensor y = model_->forward(x, Pass{}).contiguous();
         if (last()) {
-            // Counting waits for the device, and a rank may be lost.
-            LOCKSTEP_TRY(wait_.until_done({}));
+            LOCKSTEP_TRY(until_done());  // counting waits for the device, and a rank may be lost
             count_answers(y, part_of(batch.target, batch.size, 0, batch.size), config_.loss, out);
-        } else if (const Status sent = send_on(y); !sent) {
-            return fail(sent.error());
+        } else {
+            LOCKSTEP_TRY(send_on(y));
+            LOCKSTEP_TRY(wait_.piece_enqueued());
         }
     }
     LOCKSTEP_TRY(loader.status());

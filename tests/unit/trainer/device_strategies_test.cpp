@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -60,6 +61,12 @@ void expect_trained_alike(const Trained& other, const Trained& own, double toler
         }
     }
     ASSERT_EQ(other.weights[0].size(), own.weights[0].size());
+    double apart = 0.0;
+    for (std::size_t i = 0; i < own.weights[0].size(); ++i) {
+        apart += std::abs(double{other.weights[0][i]} - own.weights[0][i]);
+    }
+    // Adam's steps are as long as the rate where a gradient is next to nothing.
+    EXPECT_LE(apart, std::max(10 * tolerance, 0.002) * static_cast<double>(own.weights[0].size()));
 }
 
 double tolerance_of(const SharedWay& way) {
@@ -76,6 +83,24 @@ TEST_P(StrategyAsOnGpus, HasTheLossesOfTheCpusOwnWay) {
     options.apart = config.strategy == TrainStrategy::pipeline;
     const Trained other = train_in_world(config, few_digits(), options);
     expect_trained_alike(other, own, tolerance_of(GetParam()));
+}
+
+// A server computes nothing: only those who train must be alike.
+TEST(ParameterServer, WorkersAreComparedWithEachOtherAndNotWithServersThatHaveNoGpu) {
+    as_worlds(3, 1, [](World& world) {
+        if (world.rank() == 1) {
+            world.use_gpus({0}, {});
+        }
+        TrainConfig config;
+        config.strategy = TrainStrategy::parameter_server;
+        TrainingRun run{config, few_digits(), world, {}};
+        const Status ready = run.prepare();
+        ASSERT_FALSE(ready.has_value());
+        EXPECT_EQ(ready.error().code, Errc::conflict);
+        EXPECT_TRUE(ready.error().message.starts_with(
+            "rank 2 computes on the CPU, rank 1 on a GPU: one of them was given none"))
+            << ready.error().message;
+    });
 }
 
 // There and back: what the one has written the other goes on with.

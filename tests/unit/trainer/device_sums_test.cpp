@@ -50,7 +50,7 @@ void sum_one_step(Communicator& communicator, FlatParameters& parameters, Device
         backward();
         EXPECT_EQ(sums.summed(), sums.buckets()) << "beside backward, not behind it";
     }
-    DeviceWait wait{communicator, at::kCPU};
+    DeviceWait wait{communicator, at::kCPU, DeviceWait::GiveUp::on_loss};
     const Status summed = sums.finish(wait);
     ASSERT_TRUE(summed.has_value()) << summed.error().text();
     ASSERT_TRUE(wait.until_done({}).has_value());

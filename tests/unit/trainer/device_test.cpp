@@ -327,6 +327,10 @@ TEST(ChooseDevice, ARankTakesTheGpuInItsPlaceAndAReplicatedOneAll) {
     EXPECT_EQ(*gpus_of_rank(config, third, 4, ""), (Gpus{2}));
     config.gpus = {3, 1, 0};
     EXPECT_EQ(*gpus_of_rank(config, third, 4, ""), (Gpus{0}));
+    config.gpus = {3, 1};
+    const auto beyond = gpus_of_rank(config, third, 4, "");
+    ASSERT_FALSE(beyond.has_value());
+    EXPECT_EQ(beyond.error().message, "train.devices names 2 GPUs, and none for LOCAL_RANK 2");
     config.gpus = {};
     const auto missing = gpus_of_rank(config, third, 2, "4,5");
     ASSERT_FALSE(missing.has_value());
