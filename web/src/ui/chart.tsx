@@ -20,7 +20,6 @@ export interface Line {
   dash?: number[];
   /** Drawn, but in no readout and no legend: the raw line behind a smoothed one. */
   faint?: boolean;
-  points?: boolean;
 }
 
 /** The space between two of the lines, by their place in the list. */
@@ -35,7 +34,7 @@ export interface Mark {
   more?: number;
 }
 
-export type XKind = 'step' | 'samples' | 'tokens' | 'time' | 'rel' | 'plain';
+export type XKind = 'step' | 'samples' | 'tokens' | 'time' | 'rel';
 const timed = (kind: XKind) => kind === 'time' || kind === 'rel';
 
 export interface ChartProps {
@@ -62,7 +61,6 @@ export interface ChartProps {
   loading?: boolean;
   /** Said when there is no point. */
   empty?: string;
-  zeroBased?: boolean;
   small?: boolean;
   /** Under this name it is remembered to be folded. */
   fold?: string;
@@ -74,7 +72,7 @@ const kGroupPixels = 18;
 export function formatX(kind: XKind, x: number | undefined): string {
   if (x === undefined) return kNone;
   if (kind === 'time') return `${dateTime(x).replace(/\d\d:\d\d$/, '')}${timeOfDay(x)}`;
-  return kind === 'rel' ? duration(x) : kind === 'step' ? `step ${number(Math.floor(x), 12)}` : kind === 'plain' ? number(x) : `${number(Math.round(x), 15)} ${kind}`;
+  return kind === 'rel' ? duration(x) : kind === 'step' ? `step ${number(Math.floor(x), 12)}` : `${number(Math.round(x), 15)} ${kind}`;
 }
 
 /** A tick's time of day, and its date where another day begins. */
@@ -116,11 +114,11 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
           if (low === null || high === null) return [0, 1];
           // Of what is drawn now: a picture stays while its lines grow.
           const bounds = props.clip && usual(props.lines.map((line) => line.values));
-          const from = props.zeroBased ? 0 : bounds ? Math.max(low, bounds.low) : low;
+          const from = bounds ? Math.max(low, bounds.low) : low;
           const to = bounds ? Math.min(high, bounds.high) : high;
           // One value in other roundings is one value.
           const space = to - from > Math.abs(to) * 1e-5 ? (to - from) * 0.06 : Math.abs(to) * 0.1 || 1;
-          return [props.zeroBased ? 0 : from - space, to + space];
+          return [from - space, to + space];
         }},
     },
     axes: [
@@ -132,7 +130,7 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
     series: [{}, ...props.lines.map((line, i): uPlot.Series => ({
       // Wider than 1 leaves uPlot's fast path: one line that is not long may.
       label: line.label, stroke: cssColour(line.colour), width: i === 0 && props.x.length < 2500 ? 1.8 : 1, dash: line.dash, spanGaps: true,
-      alpha: line.faint ? 0.35 : 1, points: {show: line.points ?? props.x.length < 3, size: 5},
+      alpha: line.faint ? 0.35 : 1, points: {show: props.x.length < 3, size: 5},
     }))],
     bands: props.fills?.map((fill) => ({series: [fill.high + 1, fill.low + 1] as [number, number], fill: cssColour(fill.colour)})),
     hooks: {
@@ -274,8 +272,8 @@ export function Chart(given: ChartProps): JSX.Element {
   Object.assign(held.current, {zoom: undefined, promQl: undefined}, props);
   latest.current = props;
   const height = props.height ?? 220;
-  const shape = JSON.stringify([props.lines.map((l) => [l.label, l.colour, l.dash, l.faint, l.points]), props.fills, props.xKind, props.logY, props.logX,
-    props.clip, props.sync, height, props.zeroBased, props.x.length < 3, dark.value, width > 0, props.x.length > 0]);
+  const shape = JSON.stringify([props.lines.map((l) => [l.label, l.colour, l.dash, l.faint]), props.fills, props.xKind, props.logY, props.logX,
+    props.clip, props.sync, height, props.x.length < 3, dark.value, width > 0, props.x.length > 0]);
 
   useLayoutEffect(() => {
     if (!near || !boxRef.current || table.value || shut || width === 0 || props.x.length === 0) return;

@@ -11,7 +11,6 @@ export interface ColumnOf<T> {
   /** Left out on a narrow screen. */
   wide?: boolean;
   sortable?: boolean;
-  grow?: boolean;
   hint?: string;
 }
 
@@ -53,7 +52,7 @@ export function Table<T>(props: Properties<T>): JSX.Element {
   const down = props.sort?.startsWith('-');
   return <div class="table-box" style={{maxHeight: `${height}px`}} tabIndex={0} role="region" aria-label={props.label} onScroll={(event) => { top.value = event.currentTarget.scrollTop; }}>
     <table class="table" aria-rowcount={total + 1}><caption class="away">{props.label}</caption>
-      <thead><tr>{columns.map((column) => <th key={column.key} scope="col" class={`${column.right ? 'right' : ''} ${column.wide ? 'only-wide' : ''} ${column.grow ? 'wide-column' : ''}`}
+      <thead><tr>{columns.map((column) => <th key={column.key} scope="col" class={`${column.right ? 'right' : ''} ${column.wide ? 'only-wide' : ''}`}
         aria-sort={sorted === column.key ? (down ? 'descending' : 'ascending') : undefined} title={column.hint}>
         {column.sortable && props.setSort
           ? <button type="button" class="sort" onClick={() => props.setSort!(sorted === column.key && down ? column.key : `-${column.key}`)}>{column.title}<span aria-hidden="true">{sorted === column.key ? (down ? ' ↓' : ' ↑') : ''}</span></button>
