@@ -163,6 +163,44 @@ test('text that is selected stays selected while lines come', async () => {
   await job.cancel();
 });
 
+test('what is before the newest lines is said to be there, and is one click away', async () => {
+  const job = await talker('long');
+  await daemon.waitFor(job.id, (one) => one.state === 'running', 'it runs');
+  // More than a slice: the lines before the newest come in two.
+  job.print(`first of all\n${Array.from({length: 40_000}, (_, i) => `line ${i} ${'.'.repeat(30)}\n`).join('')}the newest\n`);
+  await until(async () => (await (await daemon.request('GET', `v1/jobs/${job.id}/logs?rank=1&tail=1`)).text()).includes('the newest'), 'it is in the log');
+  await goTo(`#/jobs/${job.id}/logs?rank=1`);
+  await log().getByText('the newest', {exact: true}).waitFor();
+  const said = page.getByText(/^The .* before these lines are neither shown nor searched/);
+  await said.waitFor();
+  await page.getByLabel('Search the log').fill('first of all');
+  await log().getByText('No line is like that').waitFor();
+  assert.ok(await said.isVisible(), 'no line of all is not what is said');
+  const earlier = page.getByRole('link', {name: 'Earlier lines'});
+  await earlier.click();
+  await page.getByText(/^From byte [1-9]/).waitFor();
+  await earlier.click();
+  await page.getByText(/^From byte 0 on/).waitFor();
+  await log().getByText('first of all', {exact: true}).waitFor();
+  await earlier.waitFor({state: 'detached'});
+  // All lines from there on, and the way back.
+  await page.getByLabel('Search the log').fill('');
+  await log().getByText(/^line 0 /).waitFor();
+  await page.goBack();
+  await earlier.waitFor();
+  await page.getByRole('button', {name: 'Newest lines'}).click();
+  await page.getByLabel('Search the log').fill('');
+  await log().getByText('the newest', {exact: true}).waitFor();
+  await job.cancel();
+});
+
+test('of a rank that is over and has printed nothing nothing more is expected', async () => {
+  const silent = await daemon.api('POST', 'v1/jobs', {name: 'silent', framework: 'command', command: ['/bin/true'], resources: {nodes: 1, ranks_per_node: 1}});
+  await daemon.waitFor(silent.id, (one) => one.state === 'succeeded', 'it is over');
+  await goTo(`#/jobs/${silent.id}/logs`);
+  await log(0).getByText('It has printed nothing.', {exact: true}).waitFor();
+});
+
 test('no page broke the content policy, asked another host or threw', () => {
   assert.deepEqual(browser.violations, []);
   assert.deepEqual(browser.errors, []);

@@ -61,10 +61,12 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
   const tick = useSignal(0);
   const error = useSignal<ApiError | undefined>(undefined);
   const loaded = useSignal(false);
+  const start = useSignal(0);  // bytes before what was read
   const instead = useSignal<string | null>(null);
   const mode = isOver(job) ? 'over' : wanted ? 'live' : 'still';
   useEffect(() => {
-    kept.current = new Tail(!!begin);
+    // Of one slice every line stays: the first are those that somebody came for.
+    kept.current = new Tail(!!begin, begin === undefined ? undefined : {lines: kSlice, line: kSlice, characters: kSlice});
     loaded.value = false;
     error.value = undefined;
   }, [job.id, rank, tail, begin]);
@@ -96,6 +98,7 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
           }
           if (there) {
             instead.value = there.instead;
+            if (at === undefined) start.value = there.offset;
             add(there.bytes, there.next);
           } else kept.current.next ??= 0;
           loaded.value = true;
@@ -124,7 +127,7 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
     void run();
     return () => stop.abort();
   }, [job.id, rank, tail, begin, mode]);
-  return {kept, tick, error, loaded, instead};
+  return {kept, tick, error, loaded, start, instead};
 }
 
 /** Where the reader is: at the end, which is followed, or at a line, which stays where it is whatever comes and goes around it;
@@ -195,11 +198,11 @@ function useReader(wrap: boolean, height: number, begins: boolean) {
 }
 
 /** The log of one rank: its tail, or what is from the byte `begin` on. A log that grows is followed; scrolling up holds what is seen,
- *  the end goes on. */
-export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wanted, find, level, wrap = false}: {
-  job: Job; rank: number; tail?: number; begin?: number; height?: number; follow?: boolean; find?: RegExp; level?: string; wrap?: boolean;
+ *  the end goes on. `earlier`: the address of what is before the byte that it begins with. */
+export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wanted, find, mark = find, level, wrap = false, earlier}: {
+  job: Job; rank: number; tail?: number; begin?: number; height?: number; follow?: boolean; find?: RegExp; mark?: RegExp; level?: string; wrap?: boolean; earlier?: (start: number) => string;
 }): JSX.Element {
-  const {kept: {current: kept}, tick, error, loaded, instead} = useTail(job, rank, tail, begin, wanted);
+  const {kept: {current: kept}, tick, error, loaded, start, instead} = useTail(job, rank, tail, begin, wanted);
   const {box, onScroll, windowFor, settle} = useReader(wrap, height, begin !== undefined);
   const drawn = tick.value;
   const found = useMemo(() => (find || level ? kept.lines.filter((line) => (!level || levelOf(line.text) === level || (level === 'warning' && levelOf(line.text) === 'error')) && (!find || (find.lastIndex = 0, find.test(line.text)))) : undefined),
@@ -211,10 +214,11 @@ export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wa
     {instead.value && <p class="quiet">Rank {rank} has no log of its own; this is its launcher's, of rank {instead.value}.</p>}
     {kept.dropped > 0 && <p class="quiet">{plural(kept.dropped, 'line before these is', 'lines before these are')} not kept here; the file has them.</p>}
     {error.value && <p class="bad" role="alert"><Safe text={error.value.message} /></p>}
+    {earlier && start.value > 0 && <p class="quiet">The {bytes(start.value)} before these lines are neither shown nor searched. <a href={earlier(start.value)}>Earlier lines</a></p>}
     <div class="log" ref={box} style={{maxHeight: `${height}px`}} tabIndex={0} role="log" aria-label={`Log of rank ${rank}`} aria-live="off" onScroll={onScroll}>
-      {!loaded.value ? <p class="quiet">Loading…</p> : shown.length === 0 ? <p class="quiet">{found ? 'No line is like that.' : error.value ? '' : 'It has printed nothing yet.'}</p> : <>
+      {!loaded.value ? <p class="quiet">Loading…</p> : shown.length === 0 ? <p class="quiet">{found ? 'No line is like that.' : error.value ? '' : `It has printed nothing${isOver(job) ? '' : ' yet'}.`}</p> : <>
         <div style={{height: `${wrap ? 0 : from * kRow}px`}} />
-        {shown.slice(from, to).map((line) => <LogLine key={line.number} line={line} wrap={wrap} found={find} />)}
+        {shown.slice(from, to).map((line) => <LogLine key={line.number} line={line} wrap={wrap} found={mark} />)}
         <div style={{height: `${wrap ? 0 : (shown.length - to) * kRow}px`}} /></>}
     </div></>;
 }
@@ -239,7 +243,7 @@ function SearchAll({job, text, regex}: {job: Job; text: string; regex: boolean})
   return <Card title="In the logs of all ranks" aside={<span class="quiet">{state.value.value?.searched_bytes !== undefined && `${bytes(state.value.value.searched_bytes)} searched`}{state.value.value?.truncated && ', not all'}</span>}>
     <Show asked={state.value} what="the search" again={again}>{(found) => (found.items.length === 0 ? <Empty title="No rank has printed that" />
       : <ul class="hits">{found.items.map((hit, i) => <li key={i}><span class="num quiet">{count(hit.count)} ×</span><span class="chip">rank {hit.ranks}</span>
-        <a href={formatPlace(['jobs', job.id, 'logs'], {rank: hit.first?.rank ?? parseInt(hit.ranks, 10), at: hit.first?.offset, q: text, regex: regex ? 1 : undefined})}><code>{clipped(ansi(hit.text).map((span) => span.text).join(''), 300)}</code></a></li>)}</ul>)}</Show></Card>;
+        <a href={formatPlace(['jobs', job.id, 'logs'], {rank: hit.first?.rank ?? parseInt(hit.ranks, 10), at: hit.first?.offset, mark: text, regex: regex ? 1 : undefined})}><code>{clipped(ansi(hit.text).map((span) => span.text).join(''), 300)}</code></a></li>)}</ul>)}</Show></Card>;
 }
 
 export function Logs({job}: JobPageProps): JSX.Element {
@@ -252,6 +256,8 @@ export function Logs({job}: JobPageProps): JSX.Element {
   // Another address is another search.
   useEffect(() => { typed.value = text; }, [text]);
   const find = useMemo(() => searchPattern(text, regex), [text, regex]);
+  // A hit of the search over all is looked at among its neighbours.
+  const mark = find ?? searchPattern(q['mark'] ?? '', regex);
   const all = q['all'] === '1' && text.length > 1;
   const following = q['follow'] !== '0';
   const wrap = q['wrap'] === '1';
@@ -279,7 +285,8 @@ export function Logs({job}: JobPageProps): JSX.Element {
     </div>
     {text && !find && <p class="bad">That is no regular expression yet.</p>}
     {all && <SearchAll job={job} text={text} regex={regex} />}
-    {at !== undefined && <p class="quiet">From byte {count(at)} on, 1 MiB at most. <button type="button" class="link-button" onClick={() => setQuery({at: undefined})}>Newest lines</button></p>}
-    <Card title={`Rank ${rank}`}><LogView key={`${rank} ${at}`} job={job} rank={rank} begin={at && Math.max(0, at - kBefore)} follow={following && at === undefined} find={find} level={q['level']} wrap={wrap} /></Card>
+    {at !== undefined && <p class="quiet">From byte {count(at)} on, 1 MiB at most. <button type="button" class="link-button" onClick={() => setQuery({at: undefined, mark: undefined})}>Newest lines</button></p>}
+    <Card title={`Rank ${rank}`}><LogView key={`${rank} ${at}`} job={job} rank={rank} begin={at && Math.max(0, at - kBefore)} follow={following && at === undefined} find={find} mark={mark} level={q['level']} wrap={wrap}
+      earlier={(start) => formatPlace(['jobs', job.id, 'logs'], {...q, rank, at: start > kSlice ? start - kSlice + kBefore : 0})} /></Card>
   </>;
 }
