@@ -354,6 +354,32 @@ test('to a screen reader everything has a name, every chart a table, and what ch
   await page.keyboard.press('Escape');
 });
 
+test('who works by keys goes on at the button that opened a menu or a dialog', async () => {
+  await goTo(`#/jobs/${jobs.slow.id}`);
+  const here = () => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent);
+  const isBack = (name) => until(async () => (await here()) === name, async () => `${name}, not ${await here()}`);
+  const menu = 'Loss: table, files and commands';
+  await page.getByRole('button', {name: menu}).focus();
+  for (const key of ['Escape', 'Enter']) {
+    await page.keyboard.press('Enter');
+    await page.getByRole('menuitem', {name: 'Table'}).waitFor();
+    await page.keyboard.press(key);
+    await isBack(menu);
+  }
+  await page.keyboard.press('Control+k');
+  await page.getByRole('dialog').waitFor();
+  await page.keyboard.press('Escape');
+  await isBack(menu);
+  await page.getByRole('button', {name: 'Cancel', exact: true}).focus();
+  for (const leave of ['Leave it', undefined]) {
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor();
+    if (leave) await page.getByRole('button', {name: leave}).click();
+    else await page.keyboard.press('Escape');
+    await isBack('Cancel');
+  }
+});
+
 test('on a phone nothing is wider than the screen', async () => {
   await page.setViewportSize({width: 390, height: 844});
   for (const [name, where] of Object.entries(kPages())) {

@@ -85,14 +85,15 @@ export function CopyButton({text, label, children}: {text: string | (() => strin
 }
 
 // --- dialog -----------------------------------------------------------------------------------------------------------
-/** The browser's own modal dialog: it keeps the focus inside and gives it back. */
+/** The browser's own modal dialog: it keeps the focus inside. */
 export function Dialog({open, close, title, children, wide}: {open: boolean; close: () => void; title: string; children: ComponentChildren; wide?: boolean}): JSX.Element | null {
   const ref = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    const dialog = ref.current;
-    if (!dialog) return;
-    if (open && !dialog.open) dialog.showModal();
-    if (!open && dialog.open) dialog.close();
+    if (!open) return;
+    const before = document.activeElement as HTMLElement;
+    ref.current!.showModal();
+    // It is gone by then: the browser gives nothing back.
+    return () => before.focus();
   }, [open]);
   if (!open) return null;
   return <dialog ref={ref} class={wide ? 'wide' : ''} aria-label={title} onClose={close} onCancel={close}

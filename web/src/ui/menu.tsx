@@ -6,15 +6,18 @@ export interface MenuItem {label: string; act?: () => void; href?: string}
 /** A list of choices below a button; goes with Escape, a choice, or a click elsewhere. */
 export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JSX.Element {
   const ref = useRef<HTMLDivElement>(null);
+  /** Whoever works by keys goes on at the button. */
+  const leave = () => {
+    close();
+    ref.current?.parentElement?.querySelector<HTMLElement>('button')?.focus();
+  };
   useEffect(() => {
     const first = ref.current?.querySelector<HTMLElement>('button, a');
     first?.focus();
-    const before = ref.current?.parentElement?.querySelector<HTMLElement>('button');
     const key = (event: KeyboardEvent) => {
       if (event.key === 'Escape') {
         event.stopPropagation();
-        close();
-        before?.focus();
+        leave();
         return;
       }
       if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
@@ -35,5 +38,5 @@ export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JS
   }, []);
   return <div class="menu" role="menu" ref={ref}>{items.map((item) => item.href
     ? <a key={item.label} role="menuitem" href={item.href} onClick={close}>{item.label}</a>
-    : <button key={item.label} type="button" role="menuitem" onClick={() => { close(); item.act?.(); }}>{item.label}</button>)}</div>;
+    : <button key={item.label} type="button" role="menuitem" onClick={() => { leave(); item.act?.(); }}>{item.label}</button>)}</div>;
 }
