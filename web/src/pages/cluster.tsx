@@ -10,7 +10,7 @@ import {get, getText, parameters} from '../state/api';
 import {now} from '../state/clock';
 import {useAsk, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
-import {Card, Code, CopyButton, Empty, Grid, More, Safe, Segments, Show, State, Tile, ofSweep} from '../ui/basics';
+import {Card, Code, CopyButton, Empty, Grid, More, Name, Safe, Segments, Show, State, Tile, ofSweep} from '../ui/basics';
 
 const kNodes = 5000;
 const kNewest = 200;  // of each state
@@ -84,9 +84,9 @@ export function Nodes(): JSX.Element {
       if (!nodes.length) return <Empty title="No node is like that" />;
       return <>
         <Card title={plural(nodes.length, 'node')} aside={<span class="quiet">filled: in use · red: not usable · corner: blamed this week</span>}><div class="node-grid">{nodes.slice(0, kNodes).map((node) => <a key={node.name} href={`#/nodes?node=${encodeURIComponent(node.name)}`} title={`${node.name}: ${node.state}${node.reason ? `, ${node.reason}` : ''}`} aria-label={`${node.name}: ${node.state}`}
-          class={`node ${node.usable ? (node.cpus_used || node.gpus_used ? 'node-used' : 'node-idle') : 'node-down'} ${node.history?.faults_7d ? 'node-blamed' : ''}`}>{nodes.length <= 60 ? <bdi class="name" title={node.name}>{node.name}</bdi> : null}</a>)}</div><More of={nodes.length} most={kNodes} what="node">; the filter finds them</More></Card>
+          class={`node ${node.usable ? (node.cpus_used || node.gpus_used ? 'node-used' : 'node-idle') : 'node-down'} ${node.history?.faults_7d ? 'node-blamed' : ''}`}>{nodes.length <= 60 ? <Name of={node.name} /> : null}</a>)}</div><More of={nodes.length} most={kNodes} what="node">; the filter finds them</More></Card>
         {offenders.length > 0 && <Card title="Blamed most, over all jobs"><Grid label="Nodes that were blamed" heads={['Node', '>Faults, 7 days', '>90 days', '>Slow', 'For', '>?Last']} rows={offenders.map((node) =>
-          [<a class="row-link" href={`#/nodes?node=${encodeURIComponent(node.name)}`}><bdi class="name" title={node.name}>{node.name}</bdi></a>, node.history!.faults_7d, node.history!.faults, node.history!.slow, Object.entries(node.history!.by_kind).map(([kind, n]) => <span key={kind} class="chip">{n} × {anomalyName(kind)}</span>), ago(seconds(node.history!.last_fault_at), now.value)])} /></Card>}</>;
+          [<a class="row-link" href={`#/nodes?node=${encodeURIComponent(node.name)}`}><Name of={node.name} /></a>, node.history!.faults_7d, node.history!.faults, node.history!.slow, Object.entries(node.history!.by_kind).map(([kind, n]) => <span key={kind} class="chip">{n} × {anomalyName(kind)}</span>), ago(seconds(node.history!.last_fault_at), now.value)])} /></Card>}</>;
     }}</Show></div>;
 }
 

@@ -7,7 +7,7 @@ import {describe} from '../lib/story';
 import type {GpuList, Job, JobEvent, RankPage} from '../types';
 import {isOver, useAsk} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
-import {Card, Empty, More, Safe, Segments, Show} from '../ui/basics';
+import {Card, Empty, More, Name, Safe, Segments, Show} from '../ui/basics';
 import {MetricChart, useView, ViewBar} from '../ui/metric';
 import {Sparkline} from '../ui/sparkline';
 import {useMarks} from './overview';
@@ -65,7 +65,7 @@ export function Gpus({job, events}: JobPageProps): JSX.Element {
     const nodes = [...new Set(all.map((one) => one.node))];
     return <Card title={title} aside={<><span class="quiet">{middle !== undefined && `${(page.total ?? 0) > page.items.length ? `of the first ${count(page.items.length)} of ${count(page.total)} ranks: ` : ''}median ${text(middle)}, from ${text(values[0]!)} to ${text(values[values.length - 1]!)}`}</span>
       <Segments label="Show" value={what} options={Object.entries(kWhat).map(([key, one]): [What, string] => [key as What, one.title])} set={(show) => setQuery({show: show === 'use' ? undefined : show})} /></>}>
-      {nodes.map((node) => [node, all.filter((one) => one.node === node)] as const).map(([node, own]) => <section key={node} class="gpu-node" aria-label={node}><h3><bdi class="name" title={node}>{node}</bdi></h3><ul class="gpu-grid">{own.slice(0, kShown).map(({key, rank, gpu}) => {
+      {nodes.map((node) => [node, all.filter((one) => one.node === node)] as const).map(([node, own]) => <section key={node} class="gpu-node" aria-label={node}><h3><Name of={node} /></h3><ul class="gpu-grid">{own.slice(0, kShown).map(({key, rank, gpu}) => {
         const value = of(gpu);
         const past = (recent.current.get(key) ?? []).map((one) => of(one) ?? null);
         return <li key={key} class="gpu"><a href={jobHref(job.id, `ranks/${rank}`)}>GPU {gpu.gpu}<span class="quiet"> rank {rank}</span></a><b class="num">{value === undefined ? kNone : text(value)}</b>

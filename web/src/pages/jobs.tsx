@@ -13,7 +13,7 @@ import {isOver, throttled, useWork} from '../state/data';
 import {listen} from '../state/live';
 import {jobHref, query, remember, remembered, setQuery} from '../state/router';
 import {identity, mayAct, maySubmit} from '../state/session';
-import {ActionButton, Empty, Safe, Segments, Show, State, ofSweep, useNear} from '../ui/basics';
+import {ActionButton, Empty, Name, Safe, Segments, Show, State, ofSweep, useNear} from '../ui/basics';
 import {Sparkline} from '../ui/sparkline';
 
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
@@ -137,7 +137,7 @@ function Attention({jobs}: {jobs: Job[]}): JSX.Element | null {
   if (!list.length) return null;
   return <section class="attention" aria-label="Needs a look"><h2>Needs a look</h2>
     {list.map((job) => <div key={job.id} class={`attention-item ${job.state === 'failed' || job.hang ? 'is-bad' : 'is-warn'}`}>
-      <a class="attention-name row-link" href={jobHref(job.id)}><bdi class="name" title={job.name}>{job.name}</bdi></a><State state={stateOf(job)} /><AttentionText job={job} /></div>)}
+      <a class="attention-name row-link" href={jobHref(job.id)}><Name of={job.name} /></a><State state={stateOf(job)} /><AttentionText job={job} /></div>)}
     {all.length > kAttention && <button type="button" class="link-button" aria-expanded={!!whole} onClick={() => setQuery({look: whole ? undefined : 'all'})}>{whole ? 'Fewer' : `${count(all.length - kAttention)} more`}</button>}</section>;
 }
 
@@ -166,7 +166,7 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
   }}>
     <td class="pick"><input type="checkbox" aria-label={`Compare ${job.name}`} checked={picked} onChange={(event) => pick(event.currentTarget.checked)} /></td>
     <td><State state={stateOf(job)} /></td>
-    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi class="name" title={job.name}>{job.name}</bdi></a>{ofSweep(job)}{job.sweep && query.value['sweep'] && <div class="labels quiet"><Safe text={pointText(job.sweep.parameters)} most={200} /></div>}
+    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><Name of={job.name} /></a>{ofSweep(job)}{job.sweep && query.value['sweep'] && <div class="labels quiet"><Safe text={pointText(job.sweep.parameters)} most={200} /></div>}
       <div class="labels">{Object.entries(job.labels).slice(0, 3).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={28} /></a>)}</div></td>
     <td class="only-wide"><bdi>{job.user}</bdi></td>
     <td class="right only-wide" title={`${job.resources.nodes} nodes × ${job.resources.ranks_per_node} ranks`}>{ranks ? count(ranks) : ''}</td>

@@ -12,7 +12,7 @@ import {now} from '../state/clock';
 import {isOver, useWork} from '../state/data';
 import {flip, pinned} from '../state/prefs';
 import {jobHref, query, setQuery} from '../state/router';
-import {Card, CopyButton, Safe, Tile} from '../ui/basics';
+import {Card, CopyButton, Name, Safe, Tile} from '../ui/basics';
 import type {Mark} from '../ui/chart';
 import {Expired, expired, kFirstMetrics, MetricChart, useAmount, useMetric, useMetricNames, useView, type View, ViewBar} from '../ui/metric';
 import {Sparkline} from '../ui/sparkline';
@@ -39,7 +39,7 @@ export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element
   const log = cause.log_tail?.trimEnd();
   const others = cause.others ?? [];
   return <section class="banner banner-bad" aria-label="What broke">
-    <h2><span aria-hidden="true">✕ </span>{cause.rank !== undefined && <><a href={jobHref(job.id, `ranks/${cause.rank}`)}>Rank {cause.rank}</a>{cause.node && <> on <a href={`#/nodes?node=${encodeURIComponent(cause.node)}`}><bdi class="name" title={cause.node}>{cause.node}</bdi></a></>}: </>}<Safe text={causeLine(cause)} most={400} /></h2>
+    <h2><span aria-hidden="true">✕ </span>{cause.rank !== undefined && <><a href={jobHref(job.id, `ranks/${cause.rank}`)}>Rank {cause.rank}</a>{cause.node && <> on <a href={`#/nodes?node=${encodeURIComponent(cause.node)}`}><Name of={cause.node} /></a></>}: </>}<Safe text={causeLine(cause)} most={400} /></h2>
     <p><span class="chip chip-bad">{cause.class.replace(/_/g, ' ')}</span>{cause.exit_code !== undefined && <span class="chip">exit code {cause.exit_code}</span>}{cause.signal !== undefined && <span class="chip">signal {cause.signal}</span>}
       <span class="quiet">{frames && cause.class === 'rank_exit' ? 'The script raised an exception; the traceback says where.' : advice(cause.class)}</span></p>
     {cause.exception && !cause.message.endsWith(causeLine(cause)) && <p class="quiet"><Safe text={cause.message} most={300} /></p>}
@@ -57,7 +57,7 @@ export function HangBanner({job}: {job: Job}): JSX.Element | null {
   const hang = job.hang;
   if (!hang || isOver(job)) return null;
   const since = seconds(hang.since);
-  return <section class="banner banner-bad" aria-label="What broke"><h2><span aria-hidden="true">❙❙ </span>{hang.rank !== undefined ? <><a href={jobHref(job.id, `ranks/${hang.rank}`)}>Rank {hang.rank}</a>{hang.node && <> on <bdi class="name" title={hang.node}>{hang.node}</bdi></>} holds everybody up</> : 'No rank makes a step'}{since !== undefined && ` for ${clock(now.value - since)}`}</h2>
+  return <section class="banner banner-bad" aria-label="What broke"><h2><span aria-hidden="true">❙❙ </span>{hang.rank !== undefined ? <><a href={jobHref(job.id, `ranks/${hang.rank}`)}>Rank {hang.rank}</a>{hang.node && <> on <Name of={hang.node} /></>} holds everybody up</> : 'No rank makes a step'}{since !== undefined && ` for ${clock(now.value - since)}`}</h2>
     {hang.message && <p><Safe text={hang.message} most={500} /></p>}
     <p class="row"><a class="button" href={jobHref(job.id, 'evidence')}>What every rank waits for</a>{hang.rank !== undefined && <a class="button" href={jobHref(job.id, 'logs', {rank: hang.rank})}>Log of rank {hang.rank}</a>}</p></section>;
 }
@@ -83,7 +83,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
   const slow = useSlowest(job, names);
   const losses = loss.bands.value.median;
   const change = trend(losses);
-  const lastLoss = [...losses].reverse().find((v) => v !== null);
+  const lastLoss = losses.findLast((v) => v !== null);
   const times = step.bands.value.median.filter((v): v is number => v !== null);
   const recent = median(times.slice(-20));
   const left = eta(job, recent);
@@ -101,18 +101,18 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
     <Tile label="Is it fast?" value={<><span class="num">{recent === undefined ? kNone : duration(recent)}</span><span class="unit">a step</span></>}
       note={recent === undefined ? (step.state.value.loading ? '' : 'no step times yet') : stateOf(job) === 'hang' ? 'until it hung; no step is made now' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
     <Tile label="Who is slow?" tone={isSlow ? 'warn' : undefined} href={slow ? jobHref(job.id, isSlow ? `ranks/${slow.rank}` : 'ranks') : jobHref(job.id, 'ranks')}
-      value={slow === undefined ? kNone : isSlow ? <>rank {slow.rank}{slow.node && <span class="unit">on <bdi class="name" title={slow.node}>{slow.node}</bdi></span>}</> : 'nobody'}
+      value={slow === undefined ? kNone : isSlow ? <>rank {slow.rank}{slow.node && <span class="unit">on <Name of={slow.node} /></span>}</> : 'nobody'}
       note={slow === undefined ? (!names || names.includes('busy_seconds') ? '' : 'ranks do not report how long they wait') : isSlow
         ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} against ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
     <Tile label="What broke?" tone={bad || job.hang ? 'bad' : broken ? 'warn' : undefined} href={jobHref(job.id, 'events')}
-      value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <bdi class="name" title={bad.node}>{bad.node}</bdi></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
-      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi class="name" title={broken.node}>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : job.anomalies && Object.keys(job.anomalies).length ? 'no failure, no restart' : 'no anomaly was seen'} />
+      value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <Name of={bad.node} /></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
+      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <Name of={broken.node} /> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : job.anomalies && Object.keys(job.anomalies).length ? 'no failure, no restart' : 'no anomaly was seen'} />
   </div>;
 }
 
 /** What ended the newest generation that something ended. */
 function lastCause(job: Job): Cause | undefined {
-  return (job.attempts ?? []).flatMap((attempt) => attempt.generations).reverse().find((one) => one.cause)?.cause;
+  return (job.attempts ?? []).flatMap((attempt) => attempt.generations).findLast((one) => one.cause)?.cause;
 }
 
 function restarts(job: Job): number {
@@ -178,7 +178,7 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
     {gone ? <Expired /> : job.started_at && <Tiles job={job} events={list} names={names} />}
     {job.total_steps !== undefined && !isOver(job) && job.step !== undefined && <div class="job-progress"><progress max={job.total_steps} value={job.step} aria-label="Steps made" /><span class="quiet num">{count(job.step)} of {count(job.total_steps)} steps, {percent(job.step / job.total_steps)}</span></div>}
     {anomalies.length > 0 && <Card title="Anomalies" aside={<a href={jobHref(job.id, 'events', {kind: 'anomaly'})}>all</a>}><ul class="anomalies">{anomalies.slice(0, 5).map((event) => <li key={event.seq}><span class="chip chip-warn">{anomalyName(String(event.data?.['anomaly']))}</span>
-      {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi class="name" title={event.node}>{event.node}</bdi></span>}<span><Safe text={plainly(event.data?.['message'])} most={500} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
+      {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <Name of={event.node} /></span>}<span><Safe text={plainly(event.data?.['message'])} most={500} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
     {job.started_at ? <>
       {!gone && <><ViewBar names={names} />
         <Card class="card-chart"><MetricChart job={job} metric="loss" marks={[...marks, ...nonfinite]} height={300} /></Card></>}

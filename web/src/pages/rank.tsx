@@ -8,7 +8,7 @@ import {get, parameters} from '../state/api';
 import {isOver, useAsk, useWork} from '../state/data';
 import {jobHref} from '../state/router';
 import {identity} from '../state/session';
-import {Card, Empty, Safe, Show, State, Tile} from '../ui/basics';
+import {Card, Empty, Name, Safe, Show, State, Tile} from '../ui/basics';
 import {Expired, expired, kFirstMetrics, MetricChart, useMetricNames, useView, ViewBar} from '../ui/metric';
 import {GpuHistory} from './gpus';
 import {LogView} from './logs';
@@ -47,7 +47,7 @@ export function RankView({job, events, rest}: JobPageProps): JSX.Element {
     const ratio = busy !== undefined && middle('busy_seconds') ? busy / middle('busy_seconds')! : undefined;
     const total = page.total ?? rank + 1;
     return <>
-      <div class="rank-head"><h2>Rank {rank}</h2><State state={one.state} /><span class="quiet">{one.node && <>on <a href={`#/nodes?node=${encodeURIComponent(one.node)}`}><bdi class="name" title={one.node}>{one.node}</bdi></a>, </>}local rank {one.local_rank}{one.role ? `, ${one.role}` : ''}{one.pid !== undefined && `, pid ${one.pid}`}{one.exit_code !== undefined && `, exit code ${one.exit_code}`}{one.signal !== undefined && `, signal ${one.signal}`}</span>
+      <div class="rank-head"><h2>Rank {rank}</h2><State state={one.state} /><span class="quiet">{one.node && <>on <a href={`#/nodes?node=${encodeURIComponent(one.node)}`}><Name of={one.node} /></a>, </>}local rank {one.local_rank}{one.role ? `, ${one.role}` : ''}{one.pid !== undefined && `, pid ${one.pid}`}{one.exit_code !== undefined && `, exit code ${one.exit_code}`}{one.signal !== undefined && `, signal ${one.signal}`}</span>
         <span class="grow" />{identity.value?.grafana_url && job.started_at && <a class="button" href={grafanaLink(identity.value.grafana_url, 'rank', job, {'var-rank': String(rank), ...(one.node ? {'var-node': one.node} : {})})} target="_blank" rel="noopener">Rank {rank} in Grafana</a>}{!over && <a class="button" href={jobHref(job.id, 'profiles', {ranks: rank})}>Profile</a>}<span class="pair">{rank > 0 && <a class="button" href={jobHref(job.id, `ranks/${rank - 1}`)}>← Rank {rank - 1}</a>}{rank + 1 < total && <a class="button" href={jobHref(job.id, `ranks/${rank + 1}`)}>Rank {rank + 1} →</a>}</span></div>
       {job.hang?.rank === rank && <HangBanner job={job} />}
       {job.state === 'failed' && job.cause?.rank === rank && <CauseBanner job={job} cause={job.cause} />}

@@ -9,7 +9,7 @@ import type {Rank, RankPage, StepsEvent} from '../types';
 import {get, getBytes, parameters} from '../state/api';
 import {isOver, throttled, useSteps, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
-import {Card, Empty, Safe, Show, State} from '../ui/basics';
+import {Card, Empty, Name, Safe, Show, State} from '../ui/basics';
 import {Heatmap} from '../ui/heatmap';
 import {Expired, expired, MetricChart, useMetricNames, useView, ViewBar} from '../ui/metric';
 import {Table, type ColumnOf} from '../ui/table';
@@ -108,7 +108,7 @@ function RankTable({job}: {job: JobPageProps['job']}): JSX.Element {
   const columns: ColumnOf<Rank>[] = [
     {key: 'rank', title: 'Rank', sortable: true, cell: (one) => <a class="row-link" href={jobHref(job.id, `ranks/${one.rank}`)}><b>{one.rank}</b></a>},
     {key: 'state', title: 'State', cell: (one) => <State state={one.state} />},
-    {key: 'node', title: 'Node', cell: (one) => <bdi class="name" title={one.node}>{one.node}</bdi>},
+    {key: 'node', title: 'Node', cell: (one) => <Name of={one.node} />},
     ...(has('role') ? [{key: 'role', title: 'Role', wide: true, cell: (one: Rank) => one.role}] : []),
     {key: 'step', title: 'Step', right: true, sortable: true, cell: (one) => count(one.step)},
     ...plain('loss', 'Loss'), ...plain('step_seconds', 'Step time'),

@@ -4,7 +4,7 @@ import {duration, plural, seconds, timeOfDay} from '../lib/format';
 import type {JobEvent} from '../types';
 import {now} from '../state/clock';
 import {isOver, useAsk} from '../state/data';
-import {Card, Empty, Grid, More, Safe, Show} from '../ui/basics';
+import {Card, Empty, Grid, More, Name, Safe, Show} from '../ui/basics';
 import type {JobPageProps} from './job';
 
 const kAttempts = 20;
@@ -55,6 +55,6 @@ export function Rendezvous({job, events}: JobPageProps): JSX.Element {
         {refused.map((event) => <p key={event.seq} class="weight-warn"><span class="chip chip-warn">{event.kind.replace('_', ' ')}</span><Safe text={`${event.node ?? ''} ${JSON.stringify(event.data ?? {})}`} most={300} /></p>)}</Card>;
     })}
     <More of={attempts.length} most={kAttempts} what="attempt">, earlier ones</More>
-    {state.value.value && state.value.value.items.length > 0 && <Card title="Nodes"><Grid label="Nodes of the job" heads={['Node', 'Ranks', 'State', '>Last heard']} rows={state.value.value.items.map((node) => [<bdi class="name" title={node.node}>{node.node}</bdi>, node.ranks, node.state, node.report_age_seconds !== undefined && !isOver(job) && `${duration(node.report_age_seconds)} ago`])} /></Card>}</>;
+    {state.value.value && state.value.value.items.length > 0 && <Card title="Nodes"><Grid label="Nodes of the job" heads={['Node', 'Ranks', 'State', '>Last heard']} rows={state.value.value.items.map((node) => [<Name of={node.node} />, node.ranks, node.state, node.report_age_seconds !== undefined && !isOver(job) && `${duration(node.report_age_seconds)} ago`])} /></Card>}</>;
   }}</Show>;
 }

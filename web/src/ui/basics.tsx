@@ -35,6 +35,9 @@ export function Safe({text, most = 200}: {text: string; most?: number}): JSX.Ele
   return <bdi title={text.length > most ? clipped(text, 2000) : undefined}>{clipped(text, most)}</bdi>;
 }
 
+/** A job's or a node's: cut where there is no room, whole where one points at it. */
+export const Name = ({of}: {of?: string}): JSX.Element => <bdi class="name" title={of}>{of}</bdi>;
+
 export function Loading({what, rows = 3}: {what: string; rows?: number}): JSX.Element {
   return <div class="loading" role="status"><span class="away">Loading {what}</span>
     {Array.from({length: rows}, (_, i) => <div key={i} class={`bone bone-${i % 3}`} aria-hidden="true" />)}</div>;

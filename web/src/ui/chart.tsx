@@ -365,10 +365,7 @@ function safeFor(values: Column, logY: boolean | undefined): Column {
   return logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values;
 }
 
-function lastIndex(values: Column | undefined): number {
-  for (let i = (values?.length ?? 0) - 1; i >= 0; i--) if (values![i] !== null && values![i] !== undefined) return i;
-  return -1;
-}
+const lastIndex = (values: Column): number => values.findLastIndex((value) => value !== null && value !== undefined);
 
 async function tell(text: string): Promise<void> {
   say((await copy(text)) ? `Copied: ${text}` : 'This browser does not let the page copy');

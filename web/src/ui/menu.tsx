@@ -1,7 +1,7 @@
 import type {JSX} from 'preact';
 import {useEffect, useRef} from 'preact/hooks';
 
-export interface MenuItem {label: string; act?: () => void; href?: string}
+export interface MenuItem {label: string; act: () => void}
 
 /** A list of choices below a button; goes with Escape, a choice, or a click elsewhere. */
 export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JSX.Element {
@@ -12,7 +12,7 @@ export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JS
     ref.current?.parentElement?.querySelector<HTMLElement>('button')?.focus();
   };
   useEffect(() => {
-    const first = ref.current?.querySelector<HTMLElement>('button, a');
+    const first = ref.current?.querySelector<HTMLElement>('button');
     first?.focus();
     const key = (event: KeyboardEvent) => {
       if (event.key === 'Escape') {
@@ -22,7 +22,7 @@ export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JS
       }
       if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
       event.preventDefault();
-      const all = [...(ref.current?.querySelectorAll<HTMLElement>('button, a') ?? [])];
+      const all = [...(ref.current?.querySelectorAll<HTMLElement>('button') ?? [])];
       const at = all.indexOf(document.activeElement as HTMLElement);
       all[(at + (event.key === 'ArrowDown' ? 1 : all.length - 1)) % all.length]?.focus();
     };
@@ -36,7 +36,5 @@ export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JS
       document.removeEventListener('click', click, true);
     };
   }, []);
-  return <div class="menu" role="menu" ref={ref}>{items.map((item) => item.href
-    ? <a key={item.label} role="menuitem" href={item.href} onClick={close}>{item.label}</a>
-    : <button key={item.label} type="button" role="menuitem" onClick={() => { leave(); item.act?.(); }}>{item.label}</button>)}</div>;
+  return <div class="menu" role="menu" ref={ref}>{items.map(({label, act}) => <button key={label} type="button" role="menuitem" onClick={() => { leave(); act(); }}>{label}</button>)}</div>;
 }
