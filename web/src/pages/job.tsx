@@ -14,6 +14,7 @@ import {identity, mayAct, maySubmit} from '../state/session';
 import type {JobEvent} from '../types';
 import type {ReadonlySignal} from '@preact/signals';
 import {ActionButton, CopyButton, Loading, Safe, State, Trouble} from '../ui/basics';
+import {kTabs} from '../ui/shell';
 import {useEffect} from 'preact/hooks';
 
 export interface JobPageProps {
@@ -21,8 +22,6 @@ export interface JobPageProps {
   events: ReadonlySignal<Asked<JobEvent[]>>;
   rest: string[];
 }
-
-const kTabs: [string, string][] = [['', 'Overview'], ['ranks', 'Ranks'], ['gpus', 'GPUs'], ['rendezvous', 'Rendezvous'], ['logs', 'Logs'], ['events', 'Events'], ['evidence', 'Evidence'], ['profiles', 'Profiles'], ['config', 'Script & config']];
 
 function Actions({job, again}: {job: Job; again: () => void}): JSX.Element {
   const may = mayAct(job.user);

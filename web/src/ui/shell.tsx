@@ -18,6 +18,8 @@ export function Logo(): JSX.Element {
 }
 
 export const kNav: [string, string][] = [['jobs', 'Jobs'], ['queue', 'Queue'], ['nodes', 'Nodes'], ['compare', 'Compare'], ['system', 'System']];
+/** Of a job. */
+export const kTabs: [string, string][] = [['', 'Overview'], ['ranks', 'Ranks'], ['gpus', 'GPUs'], ['rendezvous', 'Rendezvous'], ['logs', 'Logs'], ['events', 'Events'], ['evidence', 'Evidence'], ['profiles', 'Profiles'], ['config', 'Script & config']];
 export const palette = signal(false);
 const help = signal(false);
 
@@ -64,7 +66,6 @@ export function Shell({children}: {children: ComponentChildren}): JSX.Element {
 
 // --- command palette --------------------------------------------------------------------------------------------------
 interface Choice {label: string; note?: string; job?: string; run: () => void}
-const kJobPages: [string, string][] = [['', 'Overview'], ['ranks', 'Ranks'], ['gpus', 'GPUs'], ['rendezvous', 'Rendezvous'], ['logs', 'Logs'], ['events', 'Events'], ['evidence', 'Evidence'], ['config', 'Script and config']];
 
 function Palette(): JSX.Element | null {
   const text = useSignal('');
@@ -120,7 +121,7 @@ function Palette(): JSX.Element | null {
   const rank = /^(?:rank|r)\s*(\d+)$/i.exec(text.value.trim());
   const all: Choice[] = [
     ...(id && rank ? [{label: `Rank ${rank[1]}`, note: 'of this job', run: () => { location.hash = jobHref(id, `ranks/${rank[1]}`); }}] : []),
-    ...(id ? kJobPages.map(([page, title]) => ({label: title, note: 'of this job', run: () => { location.hash = jobHref(id, page); }})) : []),
+    ...(id ? kTabs.map(([page, title]) => ({label: title, note: 'of this job', run: () => { location.hash = jobHref(id, page); }})) : []),
     ...kNav.map(([key, title]) => ({label: title, note: 'page', run: () => go([key])})),
     ...(maySubmit.value ? [{label: 'Submit a job', note: 'page', run: () => go(['submit'])}] : []),
     ...(['light', 'dark', 'auto'] as const).map((one) => ({label: `Colours: ${one}`, note: 'look', run: () => { theme.value = one; }})),
