@@ -1,6 +1,6 @@
 import {describe, expect, it} from 'vitest';
-import {bytes, clock, count, duration, loose, number, parseRanks, rankRanges} from '../src/lib/format';
-import {charted, align, along, countBefore, noNumbers, smooth, totals, trend, usual, withMade, zigzag} from '../src/lib/series';
+import {bytes, clock, count, distinct, duration, loose, metricValue, number, parseRanks, rankRanges} from '../src/lib/format';
+import {charted, align, along, countBefore, near, noNumbers, smooth, totals, trend, usual, withMade, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
 import {jsonOf, numberOf} from '../src/lib/spec';
 import {csv, grafanaLink, promQl, shellWord} from '../src/lib/export';
@@ -14,6 +14,8 @@ describe('format', () => {
   });
   it('durations', () => {
     expect([0.000004, 0.038, 1.239, 185, 8040, 277_000].map((v) => duration(v))).toEqual(['4 µs', '38 ms', '1.24 s', '3 min 05 s', '2 h 14 min', '3 d 4 h']);
+    // Rounded up it is one of the next unit.
+    expect([0.00099999, 0.9996, 59.7].map((v) => duration(v))).toEqual(['1 ms', '1 s', '1 min 00 s']);
     expect([clock(42), clock(725), clock(11_049)]).toEqual(['0:42', '12:05', '3:04:09']);
     expect(bytes(1_234_567)).toBe('1.2 MB');
   });
@@ -93,11 +95,41 @@ describe('series', () => {
   });
 });
 
+describe('the nearest of what a line was reduced to', () => {
+  it('is there as long as the line is, however many others have points between', () => {
+    const xs = Array.from({length: 500}, (_, i) => 14 + 25 * i);
+    expect(near(xs, 117)).toBe(114);
+    expect(near(xs, 1)).toBe(14);
+    expect(near(xs, 12_500)).toBe(12_489);
+    expect(near(xs, 12_600)).toBeUndefined();
+    expect(near([300], 300)).toBe(300);
+    expect(near([300], 301)).toBeUndefined();
+    expect(near([], 1)).toBeUndefined();
+  });
+});
+
+describe('what stands at the ticks of an axis', () => {
+  it('has as many digits as it takes to tell one from the other', () => {
+    const of = (metric: string, ...ticks: (number | null)[]) => distinct(ticks, (value, digits) => metricValue(metric, value, digits));
+    expect(of('step_seconds', 0.5002, 0.5004)).toEqual(['500.2 ms', '500.4 ms']);
+    expect(of('step_seconds', 12, 12.2, 12.4)).toEqual(['12 s', '12.2 s', '12.4 s']);
+    expect(of('loss', 2.30001, 2.30002)).toEqual(['2.30001', '2.30002']);
+    expect(of('loss', 0.1, null, null, 1)).toEqual(['0.1', '', '', '1']);
+    expect(of('gpu_power_watts', 250.2, 250.4)).toEqual(['250 W', '250 W']);
+  });
+});
+
 describe('values that are no numbers', () => {
   it('are counted beyond those that lockstepd keeps', () => {
     expect(noNumbers({nonfinite: [[61, 'nan'], [62, 'inf']], nonfinite_total: 3939})).toEqual([[61, 'nan', 0], [62, 'inf', 3937]]);
     expect(noNumbers({nonfinite: [[61, 'nan']], nonfinite_total: 1})).toEqual([[61, 'nan', 0]]);
     expect(noNumbers({})).toEqual([]);
+  });
+  it('are also where the last value of a point is none, behind those that lockstepd keeps', () => {
+    // A loss that is NaN to its end is not to look as if it had recovered where the list ends.
+    const points: [number, number | null, number | null, number | null][] = [[50, 1, 2, 2], [61, 1, 1, null], [70, null, null, null], [80, 1, 1, 1], [90, 1, 3, null]];
+    expect(noNumbers({nonfinite: [[60, 'inf'], [61, 'nan']], nonfinite_total: 12, points})).toEqual([[60, 'inf', 0], [61, 'nan', 0], [70, 'nan', 4], [90, 'nan', 4]]);
+    expect(noNumbers({points})).toEqual([]);
   });
 });
 

@@ -31,17 +31,18 @@ export function count(value: number | null | undefined): string {
   return (value < 0 ? '−' : '') + grouped;
 }
 
-/** Seconds as 38 ms, 1.24 s, 3 min 05 s, 2 h 14 min, 3 d 4 h. */
-export function duration(seconds: Loose | null | undefined): string {
+/** Seconds as 38 ms, 1.24 s, 3 min 05 s, 2 h 14 min, 3 d 4 h; with `digits` as many of what is below a minute. */
+export function duration(seconds: Loose | null | undefined, digits?: number): string {
   const s = loose(seconds);
   if (s === undefined || Number.isNaN(s)) return kNone;
   if (!Number.isFinite(s)) return '∞';
   const size = Math.abs(s);
   const sign = s < 0 ? '−' : '';
   if (size === 0) return '0 s';
-  if (size < 1e-3) return `${sign}${number(size * 1e6, 3)} µs`;
-  if (size < 1) return `${sign}${number(size * 1e3, 3)} ms`;
-  if (size < 60) return `${sign}${size < 10 ? number(size, 3) : size.toFixed(0)} s`;
+  // In each what it is once it is rounded: never 1000 µs.
+  if (size < 0.9995e-3) return `${sign}${number(size * 1e6, digits ?? 3)} µs`;
+  if (size < 0.9995) return `${sign}${number(size * 1e3, digits ?? 3)} ms`;
+  if (size < 59.5) return `${sign}${size < 10 || digits ? number(size, digits ?? 3) : size.toFixed(0)} s`;
   const whole = Math.round(size);
   const two = (n: number) => String(n).padStart(2, '0');
   if (whole < 3600) return `${sign}${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
@@ -151,12 +152,21 @@ export function unitOf(metric: string): 'seconds' | 'bytes' | 'ratio' | 'W' | '�
   return /ratio$/.test(metric) ? 'ratio' : 'plain';
 }
 
-export function metricValue(metric: string, value: Loose | null | undefined): string {
+export function metricValue(metric: string, value: Loose | null | undefined, digits?: number): string {
   const v = loose(value);
   if (v === undefined) return kNone;
   if (!Number.isFinite(v)) return number(v);
   const unit = unitOf(metric);
-  return unit === 'seconds' ? duration(v) : unit === 'bytes' ? bytes(v) : unit === 'ratio' ? percent(v, 1) : unit === 'plain' ? number(v) : `${number(unit === 'GHz' ? v / 1e9 : Math.round(v), 3)} ${unit}`;
+  return unit === 'seconds' ? duration(v, digits) : unit === 'bytes' ? bytes(v) : unit === 'ratio' ? percent(v, 1) : unit === 'plain' ? number(v, digits) : `${number(unit === 'GHz' ? v / 1e9 : Math.round(v), 3)} ${unit}`;
+}
+
+/** What stands at the ticks of an axis: with as many digits as it takes to tell one from the other. */
+export function distinct(ticks: (number | null)[], format: (value: number, digits?: number) => string): string[] {
+  for (let digits: number | undefined; ; digits = (digits ?? 3) + 1) {
+    const all = ticks.map((v) => (v === null ? '' : format(v, digits)));
+    const shown = all.filter(Boolean);
+    if (digits === 9 || new Set(shown).size === shown.length) return all;
+  }
 }
 
 /** step_seconds → Step time; grad_norm → Grad norm. */

@@ -150,9 +150,22 @@ export function nearestIndex(xs: ArrayLike<number>, x: number): number {
   return x - xs[low]! <= xs[high]! - x ? low : high;
 }
 
-/** Where a series is no number, what it is there, and how many more there are than lockstepd keeps: at the last that it has. */
-export function noNumbers({nonfinite = [], nonfinite_total = 0}: Pick<RankSeries, 'nonfinite' | 'nonfinite_total'>): [at: number, what: string, more: number][] {
-  return nonfinite.map(([at, what], i) => [at, what, i === nonfinite.length - 1 ? Math.max(0, nonfinite_total - nonfinite.length) : 0]);
+/** The nearest of ascending xs, which are what a line was reduced to; undefined beyond its ends, by more than twice the distance of two. */
+export function near(xs: number[], x: number): number | undefined {
+  const one = xs[nearestIndex(xs, x)];
+  return one === undefined || Math.abs(one - x) * xs.length > 2 * (xs.at(-1)! - xs[0]!) ? undefined : one;
+}
+
+/** Where a series is no number, what it is there, and how many more it stands for. lockstepd keeps the first ones and knows how many
+ *  there are; the others are where a point has no last value. */
+export function noNumbers({nonfinite = [], nonfinite_total = 0, points = []}: Partial<Pick<RankSeries, 'nonfinite' | 'nonfinite_total' | 'points'>>): [at: number, what: string, more: number][] {
+  const last = nonfinite.at(-1);
+  const later = last ? points.filter((point) => point[0] > last[0] && point[3] === null).map(([at]): typeof last => [at, last[1]]) : [];
+  const all = [...nonfinite, ...later];
+  const sharers = later.length || 1;
+  const first = all.length - sharers;
+  const upTo = (i: number) => Math.floor((Math.max(0, nonfinite_total - all.length) * Math.max(0, i - first)) / sharers);
+  return all.map(([at, what], i) => [at, what, upTo(i + 1) - upTo(i)]);
 }
 
 /** How the last tenth compares with the tenth before it: −0.12 is 12 % lower. undefined: too little to say. */

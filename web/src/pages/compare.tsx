@@ -4,7 +4,7 @@ import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {count, dateTime, metricTitle, metricValue, seconds} from '../lib/format';
 import {diffJson} from '../lib/spec';
-import {align, charted, nearestIndex, smooth, along, type Ramp} from '../lib/series';
+import {align, charted, near, nearestIndex, smooth, along, type Ramp} from '../lib/series';
 import type {Job, Page, Series} from '../types';
 import {get, inTurn, parameters, type ApiError} from '../state/api';
 import {isOver, useWork} from '../state/data';
@@ -27,24 +27,16 @@ function Overlay({runs, metric}: {runs: Run[]; metric: string}): JSX.Element {
   const built = useMemo(() => {
     const all = state.value.value ?? [];
     // By time every run begins at 0: they did not run at the same time of day.
-    const {x, columns} = align(all.map(([one, ramp], i) => ({x: (one.bands?.x ?? []).map((at) => (byTime ? at - (seconds(runs[i]!.job.started_at) ?? 0) : ramp ? along(ramp, at) : at)), y: one.bands?.median ?? []})));
-    return {x, lines: columns.map((values, i): Line => ({label: `${i + 1} ${runs[i]!.job.name}`.slice(0, 30), values: smooth(values, view.smooth, view.by), colour: `series-${(i % 7) + 1}`, dash: kDashes[i % 7]}))};
+    const own = all.map(([one, ramp], i) => (one.bands?.x ?? []).map((at) => (byTime ? at - (seconds(runs[i]!.job.started_at) ?? 0) : ramp ? along(ramp, at) : at)));
+    const {x, columns} = align(own.map((x, i) => ({x, y: all[i]![0].bands?.median ?? []})));
+    return {x, own, lines: columns.map((values, i): Line => ({label: `${i + 1} ${runs[i]!.job.name}`.slice(0, 30), values: smooth(values, view.smooth, view.by), colour: `series-${(i % 7) + 1}`, dash: kDashes[i % 7]}))};
   }, [state.value, view.smooth, view.by]);
   const steps = built.x.length ? [0.1, 0.25, 0.5, 0.75, 1].map((share) => built.x[Math.min(built.x.length - 1, Math.round(share * (built.x.length - 1)))]!) : [];
-  return <Card class="card-chart"><Chart title={metricTitle(metric)} name={`compare-${metric}`} x={built.x} lines={built.lines} xKind={byTime ? 'rel' : view.x} height={metric === 'loss' ? 300 : 220} zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} sync="compare" />
+  return <Card class="card-chart"><Chart title={metricTitle(metric)} name={`compare-${metric}`} x={built.x} lines={built.lines} xKind={byTime ? 'rel' : view.x} height={metric === 'loss' ? 300 : 220} zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value, digits) => metricValue(metric, value, digits)} sync="compare" />
     {metric === 'loss' && view.x === 'step' && steps.length > 0 && <div class="twin" tabIndex={0} role="region" aria-label="At the same steps"><table class="numbers"><caption class="away">At the same steps</caption><thead><tr><th scope="col">run</th>{steps.map((step) => <th key={step} scope="col">step {count(step)}</th>)}</tr></thead>
-      <tbody>{built.lines.map((line) => <tr key={line.label}><th scope="row"><Safe text={line.label} /></th>{steps.map((step) => <td key={step}>{metricValue(metric, near(line, built.x, step))}</td>)}</tr>)}</tbody></table></div>}</Card>;
+      <tbody>{built.lines.map((line, i) => <tr key={line.label}><th scope="row"><Safe text={line.label} /></th>{steps.map((step) => { const at = near(built.own[i]!, step); return <td key={step}>{metricValue(metric, at === undefined ? at : line.values[nearestIndex(built.x, at)])}</td>; })}</tr>)}</tbody></table></div>}</Card>;
 }
 
-/** The value at a step, or the nearest within a few points: runs are reduced to other steps. */
-function near(line: Line, x: number[], step: number): number | undefined {
-  const at = nearestIndex(x, step);
-  for (let away = 0; away < 8; away++) {
-    const value = line.values[at - away] ?? line.values[at + away];
-    if (value !== null && value !== undefined) return value;
-  }
-  return undefined;
-}
 
 export function Compare(): JSX.Element {
   const ids = (query.value['jobs'] ?? '').split(',').filter((id) => /^ls-/.test(id)).slice(0, kMost);

@@ -197,7 +197,7 @@ function useNonfinite(job: Job, events: JobEvent[] | undefined, view: View): Mar
   const {byTime} = view;
   const amount = useAmount(job, view);
   const {state} = useWork<Series>(ranks.length ? `nonfinite ${job.id} ${ranks} ${byTime}` : undefined,
-    (stop) => get<Series>(`v1/jobs/${job.id}/series?metric=loss&ranks=${ranks.join(',')}&points=1${byTime ? '&x=time' : ''}`, stop), isOver(job) ? undefined : 20);
+    (stop) => get<Series>(`v1/jobs/${job.id}/series?metric=loss&ranks=${ranks.join(',')}&points=300${byTime ? '&x=time' : ''}`, stop), isOver(job) ? undefined : 20);
   const shift = view.x === 'rel' ? seconds(job.started_at) ?? 0 : 0;
   return useMemo(() => (state.value.value?.series ?? []).flatMap((one) => noNumbers(one).map(([x, what, more]): Mark =>
     ({x: view.amount ? (amount ? along(amount, x) : NaN) : x - shift, kind: 'nonfinite', label: `rank ${one.rank}: loss is ${what}`, more, href: jobHref(job.id, `ranks/${one.rank}`)}))), [state.value, shift, amount]);

@@ -6,7 +6,7 @@ import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import uPlot from 'uplot';
 import {columnsJson, copy, csv, download, fileName} from '../lib/export';
-import {count, dateTime, duration, kNone, number, timeOfDay} from '../lib/format';
+import {count, dateTime, distinct, duration, kNone, number, timeOfDay} from '../lib/format';
 import {usual, type Column} from '../lib/series';
 import {dark, flip, folded} from '../state/prefs';
 import {say, useNear, useWidth} from './basics';
@@ -51,7 +51,7 @@ export interface ChartProps {
   logY?: boolean;
   logX?: boolean;
   clip?: boolean;
-  format: (value: number | null | undefined) => string;
+  format: (value: number | null | undefined, digits?: number) => string;
   command?: string;
   promQl?: string;
   sync?: string;
@@ -123,9 +123,9 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
     },
     axes: [
       {stroke: text, grid: {...grid, show: false}, ticks: {...grid, size: 4}, font, size: props.xKind === 'time' ? 42 : 30, gap: 4, space: 70,
-        values: (_u, ticks, _axis, _space, step) => ticks.map((v, i) => (props.xKind === 'rel' ? duration(v) : props.xKind === 'time' ? clock(v, ticks[i - 1], step) : number(v, 9)))},
-      {stroke: text, grid, ticks: {show: false}, font, size: props.small ? 52 : 62, gap: 4, space: 34,
-        values: (_u, ticks) => ticks.map((v) => (v === null ? '' : props.format(v)))},
+        values: (_u, ticks, _axis, _space, step) => ticks.map((v, i) => (props.xKind === 'rel' ? duration(v) : props.xKind === 'time' ? clock(v, ticks[i - 1], step) : v % 1 ? '' : number(v, 9)))},
+      {stroke: text, grid, ticks: {show: false}, font, size: 62, gap: 4, space: 34,
+        values: (_u, ticks) => distinct(ticks, props.format)},
     ],
     series: [{}, ...props.lines.map((line, i): uPlot.Series => ({
       // Wider than 1 leaves uPlot's fast path: one line that is not long may.
