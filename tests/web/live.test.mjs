@@ -57,6 +57,18 @@ test('the axis goes to time and back, and steps still come', async () => {
   await until(async () => (await stepNow()) > back + 5, 'the loss moves by itself');
 });
 
+test('what is zoomed on says its own newest value', async () => {
+  await goTo(`#/jobs/${jobs.fast.id}`);
+  const first = await until(stepNow, 'the loss is drawn');
+  await until(async () => (await stepNow()) > first + 20, 'steps come');
+  // By the address, so that no pointer is on a chart.
+  await page.evaluate(() => { location.hash += '?zoom=10~100'; });
+  await page.getByRole('button', {name: 'Reset zoom'}).waitFor();
+  await until(async () => [90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100, 101, 102].includes(await stepNow()), async () => `the end of what is seen: ${await readout('Loss').innerText()}`, 10);
+  await page.getByRole('button', {name: 'Reset zoom'}).click();
+  await until(async () => (await stepNow()) > first + 20, 'the newest again');
+});
+
 test('the habits of people who look at curves all day', async () => {
   await goTo(`#/jobs/${jobs.fast.id}`);
   await until(stepNow, 'the loss is drawn');

@@ -110,13 +110,16 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     from: zoom ? zoom.min + shift : undefined, to: zoom ? zoom.max + shift : undefined})}` : '';
   const live = useSignal<Step[]>([]);
   const over = isOver(job);
-  // Steps and seconds do not compare: what has come since starts anew with the axis.
+  // Steps may come ten times a second; a picture does not change more often.
+  const pending = useMemo(() => ({list: [] as StepsEvent[], old: 0, timer: undefined as ReturnType<typeof setTimeout> | undefined}), []);
+  // Steps and seconds do not compare: what has come since starts anew with the axis. In what is zoomed on it has no place.
   const axis = useRef(byTime);
   const start = useRef<number | undefined>(undefined);  // the newest of the ranks that is known
   useEffect(() => {
     axis.current = byTime;
     live.value = [];
-  }, [byTime]);
+    pending.list = [];
+  }, [byTime, !zoom]);
   const {state, again} = useWork<{all: Series; ranks?: Series}>(`${path} ${chosen} ${over}`, async (stop) => {
     const asked = start.current;
     const ask = async (from: string, until?: AbortSignal) => (await inTurn(() => good(from, until))).json() as Promise<Series>;
@@ -128,8 +131,6 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     return {all, ranks};
   }, over ? undefined : options.gpus ? 5 : zoom ? 10 : 20);
   useSteps(job.id, [metric], (event) => take(event), again, !over && !zoom && !options.gpus);
-  // Steps may come ten times a second; a picture does not change more often.
-  const pending = useMemo(() => ({list: [] as StepsEvent[], old: 0, timer: undefined as ReturnType<typeof setTimeout> | undefined}), []);
   const take = (event: StepsEvent) => {
     pending.list.push(event);
     pending.timer ??= setTimeout(() => {
