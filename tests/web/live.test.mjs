@@ -303,6 +303,26 @@ test('a new job after one again with changes begins with nothing of that', async
   assert.equal(await page.getByText('Different from the job it was').count(), 0);
 });
 
+test('what is to know of a job is whole, however long names and labels are', async () => {
+  const wrong = await daemon.api('POST', 'v1/jobs', {name: 'w'.repeat(64), framework: 'command', command: ['/no/such/program'], resources: {nodes: 1, ranks_per_node: 1}, labels: {label: 'W'.repeat(60)}});
+  const nan = await daemon.submit('nowhere', 'nan', {steps: 1_000_000, pace: 0.02});
+  await daemon.waitFor(wrong.id, (job) => job.state === 'failed', 'it fails');
+  await daemon.waitFor(nan.id, (job) => job.anomalies?.nonfinite && job.step > 120, 'no loss is a number');
+  for (const width of [1440, 1366]) {
+    await page.setViewportSize({width, height: 900});
+    await goTo('#/jobs');
+    await page.locator('tr', {hasText: 'command not found'}).getByText(/^on [^:]+: command not found: \/no\/such\/program$/).waitFor();
+    const [wide, seen] = await page.getByRole('region', {name: 'Jobs'}).evaluate((box) => [box.scrollWidth, box.clientWidth]);
+    assert.ok(wide <= seen, `${wide} of ${seen} px at ${width}`);
+  }
+  await page.setViewportSize({width: 1440, height: 900});
+  // Nor is a loss of long ago that of now.
+  await page.locator('tr', {hasText: 'nowhere'}).locator('.loss').getByText('NaN', {exact: true}).waitFor();
+  await goTo(`#/jobs/${nan.id}`);
+  await page.locator('.tile', {hasText: 'Is it learning?'}).getByText('NaN', {exact: true}).waitFor();
+  await daemon.api('POST', `v1/jobs/${nan.id}/cancel`);
+});
+
 test('the PromQL of a chart has a name that is exported', async () => {
   await goTo(`#/jobs/${jobs.fast.id}`);
   await page.getByRole('button', {name: 'Step time: table, files and commands'}).click();

@@ -3,7 +3,8 @@
     train.py MODE STEPS SECONDS
 
 good; straggler: rank 3 computes three times as long; crash: rank 1 raises at step 20; forever: until it is ended;
-hostile: prints what should harm no page; wordy: prints 6,000 lines first; hang: rank 5 waits for a lock from step 20 on.
+hostile: prints what should harm no page; wordy: prints 6,000 lines first; hang: rank 5 waits for a lock from step 20 on;
+nan: no loss is a number from step 20 on.
 """
 
 import math
@@ -52,6 +53,8 @@ def main():
         lockstep.barrier(f"step{step}", timeout=60 if MODE != "hang" else 3600)
         now = time.monotonic()
         loss = 2.5 * math.exp(-step / 60) + 0.2 + 0.01 * RANK
+        if MODE == "nan" and step >= 20:
+            loss = math.nan
         lockstep.report(step=step, loss=loss, step_seconds=now - began, comm_wait_seconds=now - computed,
                         grad_norm=1.0 / step, samples=32)
         if step % 10 == 0:

@@ -1,6 +1,6 @@
 // The first page: what runs, how it goes, what broke and who did it, one line a job.
 import {useSignal} from '@preact/signals';
-import type {JSX} from 'preact';
+import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useLayoutEffect, useMemo} from 'preact/hooks';
 import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
 import {eventsPath, listPath, parsePlace} from '../lib/paths';
@@ -94,8 +94,8 @@ function LossLine({job}: {job: Job}): JSX.Element {
   const {state} = useWork<Series>(wanted ? `spark ${job.id}` : undefined,
     (stop) => inTurn(() => get<Series>(`v1/jobs/${job.id}/series?metric=loss&ranks=all&stat=median&points=48`, stop)), isOver(job) ? undefined : 10);
   const values = state.value.value?.bands?.median ?? [];
-  const last = [...values].reverse().find((v) => v !== null);
-  return <div class="loss" ref={ref}>{values.length > 1 && <><Sparkline values={values} label={`Loss, now ${number(last)}`} /><span class="num">{number(last, 3)}</span></>}</div>;
+  const last = values.findLast((v) => v !== null);
+  return <div class="loss" ref={ref}>{values.length > 1 && <><Sparkline values={values} label={`Loss, now ${number(last)}`} /><span class="num">{number(values.at(-1) === null ? 'nan' : last, 3)}</span></>}</div>;
 }
 
 export function Progress({job}: {job: Job}): JSX.Element | null {
@@ -105,12 +105,17 @@ export function Progress({job}: {job: Job}): JSX.Element | null {
     {ratio !== undefined && !isOver(job) && <progress max="1" value={ratio} aria-label={`${percent(ratio)} of the steps`} />}</span>;
 }
 
+/** The rank, the node or both, and a colon; of neither nothing. */
+function blamed(job: Job, {rank, node}: {rank?: number; node?: string}): ComponentChildren {
+  return <>{rank !== undefined && <a href={jobHref(job.id, `ranks/${rank}`)}><b>rank {rank}</b></a>}{node && <>{rank !== undefined && ' '}on <Name of={node} /></>}{rank !== undefined || node ? ': ' : ''}</>;
+}
+
 /** Why it waits, what it does, or what ended it: the one thing to know. */
 export function Verdict({job}: {job: Job}): JSX.Element {
   if (job.cause && job.state !== 'cancelled') {
-    return <span class="verdict bad">{job.cause.rank !== undefined && <a href={jobHref(job.id, `ranks/${job.cause.rank}`)}><b>rank {job.cause.rank}</b></a>}{job.cause.node && <> on <bdi class="name" title={job.cause.node}>{job.cause.node}</bdi></>}{job.cause.rank !== undefined && ': '}<Safe text={causeLine(job.cause)} most={kWhole} /></span>;
+    return <span class="verdict bad">{blamed(job, job.cause)}<Safe text={causeLine(job.cause)} most={kWhole} /></span>;
   }
-  if (job.hang) return <span class="verdict bad">{job.hang.rank !== undefined && <><a href={jobHref(job.id, `ranks/${job.hang.rank}`)}><b>rank {job.hang.rank}</b></a>{job.hang.node && <> on <bdi class="name" title={job.hang.node}>{job.hang.node}</bdi></>}: </>}<Safe text={job.hang.message ?? ''} most={kWhole} /></span>;
+  if (job.hang) return <span class="verdict bad">{blamed(job, job.hang)}<Safe text={job.hang.message ?? ''} most={kWhole} /></span>;
   if (job.pending_reason && !isOver(job) && job.state !== 'running') {
     return <span class="verdict quiet"><Safe text={job.pending_reason} most={140} />{job.expected_start && ` · starts about ${dateTime(seconds(job.expected_start))}`}</span>;
   }
@@ -156,7 +161,7 @@ function AttentionText({job}: {job: Job}): JSX.Element {
   });
   const said = state.value.value;
   if (!said) return <Verdict job={job} />;
-  return <span class="verdict">{said.rank !== undefined && <a href={jobHref(job.id, `ranks/${said.rank}`)}><b>rank {said.rank}</b></a>}{said.node && <> on <bdi class="name" title={said.node}>{said.node}</bdi></>}{': '}<Safe text={plainly(said.data?.['message'])} most={kWhole} /></span>;
+  return <span class="verdict">{blamed(job, said)}<Safe text={plainly(said.data?.['message'])} most={kWhole} /></span>;
 }
 
 function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean) => void}): JSX.Element {

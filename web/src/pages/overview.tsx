@@ -96,7 +96,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
   const isSlow = ratio !== undefined && ratio > 1.25;
   const nan = (job.anomalies?.['nonfinite'] ?? 0) > 0;
   return <div class="tiles">
-    <Tile label="Is it learning?" tone={nan ? 'bad' : undefined} value={<><span class="num">{number(lastLoss)}</span><Sparkline values={losses} label="Loss so far" width={110} height={28} /></>}
+    <Tile label="Is it learning?" tone={nan ? 'bad' : undefined} value={<><span class="num">{number(nan && losses.at(-1) === null ? 'nan' : lastLoss)}</span><Sparkline values={losses} label="Loss so far" width={110} height={28} /></>}
       note={nan ? 'some ranks reported a loss that is no number' : change === undefined ? (loss.state.value.loading ? '' : 'loss; too few steps for a trend') : Math.abs(change) < 0.002 ? 'loss has been level lately' : change < 0 ? `loss fell by ${percent(-change, 1)} lately` : `loss rose by ${percent(change, 1)} lately`} />
     <Tile label="Is it fast?" value={<><span class="num">{recent === undefined ? kNone : duration(recent)}</span><span class="unit">a step</span></>}
       note={recent === undefined ? (step.state.value.loading ? '' : 'no step times yet') : stateOf(job) === 'hang' ? 'until it hung; no step is made now' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
