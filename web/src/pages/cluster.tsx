@@ -114,7 +114,7 @@ export function System(): JSX.Element {
         return total ? [[text, metricValue(name, quantile(buckets, 0.5)), metricValue(name, quantile(buckets, 0.99)), count(total)]] : [];
       })} /></Card>
       <Card title="Dropped, turned away, broken" aside={<span class="quiet">{count(troubles.filter((one) => one.value === 0).length)} of {count(troubles.length)} counters are 0</span>}>{troubles.some((one) => one.value > 0) && <Grid label="Counters of trouble" heads={['Counter', '>since the start']} rows={troubles.filter((one) => one.value > 0).map((one) => [<><code>{one.name.replace('lockstep_', '')}</code> <span class="quiet">{one.labels.replace(/"/g, '')}</span></>, <span class="warn">{count(one.value)}</span>])} />}</Card>
-      <Card title="Prometheus" aside={<CopyButton text={scrape} label="Copy the configuration">Copy</CopyButton>}><Code text={scrape} label="Prometheus configuration" /><p class="quiet">Dashboards and alerts for Grafana are in deploy/prometheus. A token for it: <code>lockstep token create prometheus --role viewer --scope metrics --expires 365d</code></p></Card></>;
+      <Card title="Prometheus" aside={<CopyButton text={scrape} label="Copy the configuration">Copy</CopyButton>}><Code text={scrape} label="Prometheus configuration" /><p class="quiet">Dashboards are in deploy/grafana, alerts in deploy/prometheus. A token for it: <code>lockstep token create prometheus --role viewer --scope metrics --expires 365d</code></p></Card></>;
   }}</Show></div>;
 }
 
