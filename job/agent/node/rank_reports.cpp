@@ -200,6 +200,7 @@ void RankReports::accept_unknown(ExceptionNote note) {
 
 void RankReports::accept(Rank& rank, RankReport report) {
     rank.reports_loss = rank.reports_loss || report.has_loss;
+    rank.timer.time(report);
     if (rank.bad != rank.bad_told) {
         rank.bad_told = rank.bad;
         report.metrics.emplace_back("bad_reports", static_cast<double>(rank.bad));
@@ -208,6 +209,7 @@ void RankReports::accept(Rank& rank, RankReport report) {
 }
 
 void RankReports::accept(Rank& rank, const RankCheckpoint& checkpoint) {
+    rank.timer.pause();
     wire::CheckpointSaved saved;
     saved.generation = here_.number;
     saved.rank = rank.rank;
@@ -219,6 +221,7 @@ void RankReports::accept(Rank& rank, const RankCheckpoint& checkpoint) {
 }
 
 void RankReports::accept(Rank& rank, const RankPhase& phase) {
+    rank.timer.pause();
     add_row(rank.rank, single("phase_code", phase.code));
 }
 

@@ -12,6 +12,7 @@
 #include "job/agent/ranks/rank_message.hpp"
 #include "job/agent/ranks/report_socket.hpp"
 #include "job/agent/ranks/standbys.hpp"
+#include "job/agent/ranks/step_timer.hpp"
 #include "job/agent/ranks/telemetry_buffer.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/result.hpp"
@@ -84,6 +85,7 @@ class RankReports {
         std::uint64_t bad_told = 0;  // of those, in a row's bad_reports already
         std::vector<ExceptionNote> notes{};  // the newest limits::kExceptionNotes
         std::int64_t step = -1;              // the highest that it has reported
+        StepTimer timer{};
     };
     struct Generation {
         std::int32_t number = 0;

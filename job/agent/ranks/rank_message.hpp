@@ -13,6 +13,7 @@
 // "kind":"micro" the loss becomes the column micro_loss and with "kind":"epoch" epoch_loss, so that
 // the column loss always means one optimizer step. busy_seconds is computed as
 // step − comm_wait − data_wait when the rank sent step_seconds and one of the waits but not itself.
+// step_seconds that a rank never sends is the time between its losses (step_timer.hpp).
 #pragma once
 
 #include "job/agent/ranks/rank_identity.hpp"
