@@ -86,8 +86,10 @@ Result<wire::AttemptFile> read_attempt_file(const std::filesystem::path& directo
     return wire::decode_attempt_file(*text);
 }
 
-Task<void> obey_signals(net::signal_set& signals, Node& node) {
-    for (;;) {
+// Until the agent has its exit code: cancelling the wait does not reach a signal that has come but
+// was not yet taken, and to wait for another one after that would be for ever.
+Task<void> obey_signals(net::signal_set& signals, const std::optional<int>& code, Node& node) {
+    while (!code) {
         ErrorCode ec;
         const int number = co_await signals.async_wait(into(ec));
         if (ec) {
@@ -187,7 +189,7 @@ int run_once(const AgentOptions& given, bool again) {
     node.start();
     const bool kept = options.restarts > 0;
     tasks.spawn("step daemon", watch_step_daemon(step_timer, code, node, kept));
-    tasks.spawn("signals", obey_signals(signals, node));
+    tasks.spawn("signals", obey_signals(signals, code, node));
     tasks.spawn("session", session.run());
     io.run();
     log::info("agent ends", {{"exit_code", code.value_or(kAgentFailed)}});

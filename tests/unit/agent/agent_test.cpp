@@ -8,9 +8,12 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 namespace lockstep::test {
@@ -168,6 +171,37 @@ TEST_F(SessionTest, TermStopsTheRanksAndReportsThem) {
     ASSERT_EQ(daemon.count<wire::Bye>(), 1U) << "or its daemon would wait for it to come back";
     EXPECT_EQ(daemon.all<wire::Bye>()[0].reason, "it was told to end (SIGTERM)");
     EXPECT_GT(daemon.all<wire::Bye>()[0].event, daemon.all<wire::Done>()[0].event);
+}
+
+// Slurm says so twice when a time limit has passed, to the step and to the job: the second may come
+// while the agent leaves, or when it no longer listens.
+TEST_F(SessionTest, AnAgentThatIsToldToEndAgainWhileItLeavesEnds) {
+    constexpr int kAgents = 12;  // one in two or three met the second in the moment that counts
+    for (int turn = 0; turn < kAgents; ++turn) {
+        const TemporaryFolder own;
+        FakeDaemon daemon{shell("exec sleep 600"), {}};
+        daemon.write_attempt_file(own.path());
+        AgentProcess agent{own.path()};
+        ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Started>() == 1; }));
+        std::atomic<bool> over{false};
+        std::thread again{[&] {
+            while (!over) {
+                agent.signal(SIGTERM);
+                std::this_thread::sleep_for(std::chrono::microseconds{50});
+            }
+        }};
+        // Not reaped while it is signalled.
+        const bool ended = daemon.run_until([&] {
+            siginfo_t info{};
+            return ::waitid(P_PID, static_cast<id_t>(agent.pid()), &info,
+                            WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                   info.si_pid == agent.pid();
+        });
+        over = true;
+        again.join();
+        ASSERT_TRUE(ended) << agent.log().substr(0, 4096);
+        EXPECT_THAT(agent.code(), testing::AnyOf(0, -SIGTERM));
+    }
 }
 
 TEST_F(SessionTest, AnAgentThatIsToldToStopSaysNoBye) {
