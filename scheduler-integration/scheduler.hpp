@@ -79,6 +79,9 @@ class Scheduler {
     virtual std::string_view title() const { return "the scheduler"; }
     // All of its nodes are this one machine, whatever a job calls them.
     virtual bool is_one_machine() const { return false; }
+    // It ends an allocation itself whose time is over, by a limit that people may move and a clock
+    // that may stand still, and says so (Observation::cause): lockstepd does not count along.
+    virtual bool keeps_time_limit() const { return false; }
     // Refuses what can never run here: invalid, with the pointer of the field to change.
     virtual Result<Admission> admit(const JobSpec& spec) const = 0;
     // Whether it can run anything for this user of Lockstep; denied says why not and what to do.

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import time
 
 from harness import BIN, wait_until
 from lockstep_slurm import SlurmTestCase, command_spec, main
@@ -114,8 +115,19 @@ class Ends(SlurmTestCase):
             "trap 'echo saved; exit 0' USR2; while :; do sleep 0.1; done", 2, 2,
             resources={"time_limit": "00:02:00"},
             checkpoint={"signal": "USR2", "seconds_before_timeout": 60}))["id"]
+        # As an administrator does for one who asks: what counts is Slurm's limit, not the one that was asked for.
+        more, extended = self.running(resources={"time_limit": "00:01:00"})
+        self.cluster.run("scontrol", "update", f"JobId={extended}", "TimeLimit=10")
+        begun = time.monotonic()
         done = self.daemon.wait_state(job, "failed", 150)
         self.assertEqual(done["cause"]["class"], "time_limit", done["cause"])
+        # What Slurm holds after its TIMEOUT until KillWait (30 s) has passed is held for nothing.
+        ended = wait_until(lambda: (seen := self.cluster.job(number))["JobState"] == "TIMEOUT" and seen, 20,
+                           "Slurm has ended it")
+        self.assertEqual(ended["Reason"], "TimeLimit")
+        wait_until(lambda: time.monotonic() - begun > 62, 90, "its own minute has passed")
+        self.assertEqual(self.daemon.job(more)["state"], "running")
+        self.daemon.api("POST", f"/v1/jobs/{more}/cancel")
         done = self.daemon.wait_state(warned, "succeeded", 120)
         self.assertIsNone(done.get("cause"))
         self.assertEqual(self.daemon.rank_log(warned, 3), "saved\n")

@@ -131,6 +131,7 @@ Surroundings JobActor::now() const {
     out.series = context_.series.find(job().id.value);
     out.scheduler = context_.scheduler.name();
     out.scheduler_title = context_.scheduler.title();
+    out.scheduler_keeps_time_limit = context_.scheduler.keeps_time_limit();
     out.deaf = context_.settings.deaf;
     out.doubtful_ends_recover = context_.settings.doubtful_ends_recover;
     out.keep_on_node_fail = context_.settings.keep_on_node_fail;

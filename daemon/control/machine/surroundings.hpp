@@ -17,6 +17,7 @@ struct Surroundings {
     const telemetry::JobSeries* series = nullptr;  // nullptr: nothing was reported yet
     std::string_view scheduler{};                  // its name
     std::string_view scheduler_title{};            // as sentences call it
+    bool scheduler_keeps_time_limit = false;       // Scheduler::keeps_time_limit()
     // Settings (ControlSettings).
     std::chrono::milliseconds deaf{3'000};
     bool doubtful_ends_recover = true;

@@ -32,6 +32,7 @@ void WaitClock::look(const Job& job, const Surroundings& at) {
         before_of_ = moments[placed];
     }
     looked_ = true;
+    counts_ran_ = !at.scheduler_keeps_time_limit;
 }
 
 Waited WaitClock::waited(const Job& job, std::chrono::steady_clock::time_point now) const {
@@ -47,9 +48,11 @@ Waited WaitClock::waited(const Job& job, std::chrono::steady_clock::time_point n
     out.formed = since(formed);
     out.ended = since(ended);
     out.failed = since(failed);
-    out.ran = out.placed;
-    if (moments[placed] == before_of_) {
-        out.ran += before_;
+    if (counts_ran_) {
+        out.ran = out.placed;
+        if (moments[placed] == before_of_) {
+            out.ran += before_;
+        }
     }
     return out;
 }

@@ -18,7 +18,8 @@ class WaitClock {
   public:
     // What has happened to the job since the last look has happened at `at`.
     void look(const Job& job, const Surroundings& at);
-    // Of a job that may be a step ahead of the last look: what is new is now.
+    // Of a job that may be a step ahead of the last look: what is new is now. `ran` is 0 where the
+    // scheduler keeps the time limit.
     Waited waited(const Job& job, std::chrono::steady_clock::time_point now) const;
 
   private:
@@ -37,6 +38,7 @@ class WaitClock {
 
     std::array<Seen, count> seen_{};
     bool looked_ = false;
+    bool counts_ran_ = true;  // the time limit is not the scheduler's own to keep
     // How long the attempt had run at the first look, by the wall clock, which is all there is for
     // it: a time limit that began anew with each lockstepd would be none.
     std::chrono::milliseconds before_{0};

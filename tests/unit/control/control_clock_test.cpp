@@ -66,6 +66,16 @@ TEST_F(ControlClockTest, AClockThatIsSetBackGivesNoJobMoreThanItsTimeLimit) {
     EXPECT_EQ(cause(id), "time_limit");
 }
 
+// An administrator may have moved it there, or the job stood still: Slurm knows, lockstepd does
+// not.
+TEST_F(ControlClockTest, ATimeLimitThatTheSchedulerKeepsIsNotCountedAlong) {
+    scheduler_.keeps_time = true;
+    const std::string id = start_job_with(agents_[0], agents_[1], R"(,"time_limit":"2")");
+    pass(150s);
+    EXPECT_FALSE(stopped());
+    EXPECT_EQ(state(id), "running");
+}
+
 TEST_F(ControlClockTest, ATimeLimitDoesNotBeginAnewWithEachLockstepd) {
     const std::string id = start_job_with(agents_[0], agents_[1], R"(,"time_limit":"2")");
     pass(60s);

@@ -32,6 +32,7 @@ class TestScheduler final : public SlurmDriver {
   public:
     std::string_view name() const override { return "local"; }
     bool is_one_machine() const override { return true; }
+    bool keeps_time_limit() const override { return keeps_time; }
     std::string_view batch_file() const override {
         return runs_scripts ? SlurmDriver::batch_file() : std::string_view{};
     }
@@ -97,6 +98,7 @@ class TestScheduler final : public SlurmDriver {
     Task<Status> ping() override { co_return Status{}; }
     Cluster machines;
     bool runs_scripts = true;
+    bool keeps_time = false;
     std::optional<slurm::BatchSite> batch_site;  // set: it runs batch scripts
 
     Observation seen{Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
