@@ -62,7 +62,8 @@ struct SlurmAttempt {
         refused,   // it will never take it: `message`
     };
     AttemptRequest request;
-    std::string name;  // unique in Slurm
+    std::string name;    // unique in Slurm
+    std::string called;  // what Slurm calls `id` since somebody renamed it there; "" = `name`
     Stage stage = Stage::idle;
     std::int64_t id = 0;       // known (and, while sending, found already)
     std::int64_t claimed = 0;  // the allocation its agents run in; the only one that may live
@@ -111,8 +112,12 @@ struct SlurmAttempt {
     bool denied = false;         // in doubt only for as long as squeue has not been asked once
     std::size_t failures = 0;    // tries that ended with a status other than 0 and left nothing
     bool tried_in_vain = false;  // the last try ended so
-    std::string batch_words;     // the last line of the batch script's log; read once it has ended
+    std::string batch_words;  // the last line of the batch script's log; read once it has ended
 
+    // Of a job of it: what Slurm calls that.
+    const std::string& name_of(std::int64_t job) const {
+        return job == id && !called.empty() ? called : name;
+    }
     // Its end is known, with all that is needed to tell whose doing it is.
     bool ended() const;
     // Nothing of it is in Slurm, and nothing can come.

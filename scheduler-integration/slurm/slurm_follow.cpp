@@ -50,6 +50,30 @@ std::string signature(const Observation& seen) {
            seen.message;
 }
 
+// Submitted at that moment, as far as it is known: Slurm's own word, once the job was seen, else
+// the try that was acknowledged with its number.
+bool is_moment_of(const SlurmAttempt& attempt, std::int64_t submitted_at) {
+    constexpr std::int64_t kSkew = 2;
+    if (attempt.seen) {
+        return submitted_at == attempt.seen->submitted_at;
+    }
+    const auto tried = std::chrono::duration_cast<std::chrono::seconds>(attempt.last_try_end -
+                                                                        attempt.sending_since);
+    const std::int64_t intent = attempt.request.intent_at / 1000;
+    return submitted_at >= intent - kSkew && submitted_at <= intent + tried.count() + kSkew;
+}
+
+// A job that somebody has renamed (scontrol update JobName=) is known by its number, and by the
+// moment it was submitted: a slurmctld that has lost jobs gives their numbers again.
+void take_renamed(SlurmAttempt& attempt, const SlurmJob& job, std::vector<SlurmJob>& rows) {
+    if (attempt.stage == SlurmAttempt::Stage::known && is_moment_of(attempt, job.submitted_at)) {
+        // Slurm's programs take a name with a comma for two.
+        attempt.called = job.name.find(',') == std::string::npos ? job.name : "";
+        rows.push_back(job);
+        rows.back().name = attempt.name;
+    }
+}
+
 // "" if there is none. For a person: cut and printable.
 std::string last_line_of(const std::string& path) {
     constexpr std::size_t kTailBytes = 4096;
@@ -270,14 +294,20 @@ void SlurmScheduler::free_turns() {
 void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
     counters_.malformed += table.malformed;
     std::map<std::string, std::vector<SlurmJob>> rows;
+    std::map<std::int64_t, const SlurmJob*> others;
     for (const SlurmJob& job : table.jobs) {
         const auto found = tracked_.find(attempt_part(job.name));
         if (found != tracked_.end() && found->second->attempt.name == job.name) {
             rows[found->first].push_back(job);
+        } else {
+            others.emplace(job.id, &job);
         }
     }
     const std::vector<SlurmJob> none;
     for (const auto& [key, tracked] : tracked_) {
+        if (const auto other = others.find(tracked->attempt.id); other != others.end()) {
+            take_renamed(tracked->attempt, *other->second, rows[key]);
+        }
         const auto found = rows.find(key);
         const bool was_in_doubt = tracked->attempt.stage == SlurmAttempt::Stage::in_doubt;
         take_rows(tracked->attempt, found == rows.end() ? none : found->second, asked, patience());
@@ -393,7 +423,7 @@ Task<void> SlurmScheduler::ask_detail(TrackedPointer tracked) {
         attempt.batch_words = co_await last_batch_words(attempt);
     }
     if (!ours) {
-        detail = co_await backend_->detail(id, attempt.name);
+        detail = co_await backend_->detail(id, attempt.name_of(id));
     }
     const bool answered = detail || detail.error().code == Errc::not_found;
     // What nobody has claimed waits for the answer: it decides whether the job is lost.
@@ -414,7 +444,7 @@ Task<void> SlurmScheduler::abandon(TrackedPointer tracked) {
     };
     Status done = co_await on_thread<Status>(files_, write);
     if (done && attempt.claimed == 0) {
-        done = co_await backend_->cancel(id, attempt.name);
+        done = co_await backend_->cancel(id, attempt.name_of(id));
     }
     if (!done) {
         log::warn("cannot cancel a Slurm job that no agent has come from",
@@ -450,7 +480,7 @@ Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) 
 }
 
 Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {
-    const Status done = co_await backend_->cancel(id, tracked->attempt.name);
+    const Status done = co_await backend_->cancel(id, tracked->attempt.name_of(id));
     if (!done) {
         log::warn("cannot cancel a Slurm job", {{"slurm_job", id}, {"what", done.error().message}});
     } else if (id == tracked->attempt.id) {

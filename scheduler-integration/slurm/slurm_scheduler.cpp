@@ -385,7 +385,8 @@ Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
         give_turn_back(*tracked);
     }
     if (tracked->attempt.id != 0 && !tracked->attempt.ended() && !tracked->attempt.cancelled) {
-        const Status done = co_await backend_->cancel(tracked->attempt.id, tracked->attempt.name);
+        const std::int64_t id = tracked->attempt.id;
+        const Status done = co_await backend_->cancel(id, tracked->attempt.name_of(id));
         if (!done) {
             co_return done;  // asked again
         }

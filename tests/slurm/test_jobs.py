@@ -151,6 +151,22 @@ class Ends(SlurmTestCase):
         self.daemon.api("POST", f"/v1/jobs/{blocker}/cancel")
         self.daemon.wait_state(job["id"], "succeeded")
 
+    def test_a_job_that_is_renamed_in_slurm_keeps_its_place_in_the_queue(self):
+        blocker, _ = self.running(resources={"cpus_per_rank": 8})
+        jobs = [self.daemon.submit(command_spec("true", 2, resources={"cpus_per_rank": 8}))["id"] for _ in "ab"]
+        numbers = [self.slurm_id(job) for job in jobs]
+        for number in numbers:
+            self.cluster.run("scontrol", "update", f"JobId={number}", "JobName=mine")
+        polls = self.daemon.metric("lockstep_slurm_last_success_timestamp_seconds")
+        wait_until(lambda: self.daemon.metric("lockstep_slurm_last_success_timestamp_seconds") > polls + 15, 60,
+                   "squeue was asked for longer than a lost job is missed")
+        self.assertEqual(self.cluster.run("squeue", "-h", "-t", "PD", "-o", "%i").stdout.split(), sorted(numbers))
+        self.daemon.api("POST", f"/v1/jobs/{jobs[1]}/cancel")
+        self.cluster.wait_job(numbers[1], "CANCELLED")
+        self.daemon.api("POST", f"/v1/jobs/{blocker}/cancel")
+        done = self.daemon.wait_state(jobs[0], "succeeded")
+        self.assertEqual(done["attempts"][0]["scheduler_id"], numbers[0])
+
     def test_an_admins_requeue_of_a_running_job_starts_no_rank_twice(self):
         job, number = self.running("echo started >> \"$LOCKSTEP_CHECKPOINT_DIR/../starts\"; sleep 600")
         starts = self.daemon.data / "runs" / job / "starts"

@@ -67,7 +67,7 @@ class FakeSlurm final : public SlurmBackend {
         for (const auto& [id, job] : names) {
             SlurmJob row;
             row.id = id;
-            row.name = slurm::batch_job_name("t", JobId{job}, 1);
+            row.name = renamed.empty() ? slurm::batch_job_name("t", JobId{job}, 1) : renamed;
             row.state = parse_slurm_state(state);
             row.reason = "Resources";
             row.partition = "main";
@@ -88,7 +88,7 @@ class FakeSlurm final : public SlurmBackend {
         co_return JobTable{};
     }
     Task<Status> cancel(std::int64_t id, std::string name) override {
-        EXPECT_TRUE(is_slurm_job_name(name)) << name;
+        EXPECT_EQ(is_slurm_job_name(name), renamed.empty()) << name;
         cancelled.push_back(id);
         co_return Status{};
     }
@@ -129,6 +129,7 @@ class FakeSlurm final : public SlurmBackend {
     bool answers = true;
     std::string state = "PENDING";
     std::map<std::int64_t, std::string> names;
+    std::string renamed;           // by somebody, all of them
     std::vector<SlurmJob> others;  // that squeue shows besides
     std::vector<std::int64_t> cancelled;
     std::int64_t ids = 0;
