@@ -112,6 +112,9 @@ struct SlurmAttempt {
     bool denied = false;         // in doubt only for as long as squeue has not been asked once
     std::size_t failures = 0;    // tries that ended with a status other than 0 and left nothing
     bool tried_in_vain = false;  // the last try ended so
+    bool nodes_asked = false;    // since it lost a node: which of its nodes are down
+    std::vector<std::string> down_nodes;  // those
+    std::string down_why;                 // Slurm's word on the first of them; "" = none
     std::string batch_words;  // the last line of the batch script's log; read once it has ended
 
     // Of a job of it: what Slurm calls that.

@@ -8,6 +8,7 @@
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_reason.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 #include "scheduler-integration/slurm/step_daemon_text.hpp"
@@ -71,6 +72,23 @@ void take_renamed(SlurmAttempt& attempt, const SlurmJob& job, std::vector<SlurmJ
         attempt.called = job.name.find(',') == std::string::npos ? job.name : "";
         rows.push_back(job);
         rows.back().name = attempt.name;
+    }
+}
+
+// squeue says that a job lost a node, and only sinfo which.
+void take_down_nodes(SlurmAttempt& attempt, const std::vector<ClusterNode>& nodes) {
+    constexpr std::size_t kNamed = 8;
+    const auto own = expand_hostlist(attempt.seen->nodes).value_or(std::vector<std::string>{});
+    for (const ClusterNode& node : nodes) {
+        const bool down = node.state.starts_with("down") &&
+                          std::find(own.begin(), own.end(), node.name) != own.end();
+        if (down && attempt.down_nodes.size() < kNamed) {
+            if (attempt.down_nodes.empty()) {
+                attempt.down_why =
+                    printable(std::string_view{node.reason}.substr(0, limits::kTextBytes));
+            }
+            attempt.down_nodes.push_back(node.name);
+        }
     }
 }
 
@@ -384,6 +402,16 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
     }
     if (wants_detail(attempt)) {
         co_await ask_detail(tracked);
+    }
+    // Its end is believed at the next answer.
+    if (attempt.seen && attempt.claimed == attempt.id && attempt.claimed != 0 &&
+        attempt.last_verdict.end == SlurmEnd::node_fail &&
+        !std::exchange(attempt.nodes_asked, true)) {
+        read_tokens_ -= 1;
+        co_await ask_nodes();
+        if (attempt.seen) {
+            take_down_nodes(attempt, nodes_);
+        }
     }
     for (std::size_t& told = tracked->stillborn_told; told < attempt.stillborn.size(); ++told) {
         log::warn("a Slurm job that no agent had claimed is submitted again",

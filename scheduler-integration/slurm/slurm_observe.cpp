@@ -58,6 +58,13 @@ Observation ended(const SlurmAttempt& attempt) {
                 job_words(attempt) + " was ended by Slurm itself before its ranks had started";
         }
     }
+    if (end == SlurmEnd::node_fail && !attempt.down_nodes.empty()) {
+        for (const std::string& node : attempt.down_nodes) {
+            how += (&node == attempt.down_nodes.data() ? ": " : ", ") + node;
+        }
+        how += attempt.down_why.empty() ? "" : " (" + attempt.down_why + ")";
+        out.cause.node = attempt.down_nodes.size() == 1 ? attempt.down_nodes.front() : "";
+    }
     out.message = job_words(attempt) + " " + how + exit_words(attempt);
     const bool of_itself = end == SlurmEnd::none || end == SlurmEnd::ok || end == SlurmEnd::failed;
     if (is_claimed(attempt) && of_itself && !was_requeued(attempt)) {

@@ -128,6 +128,14 @@ class Outside(EndsCase):
         self.cluster.run("scancel", "--full", "--signal=TERM", number)
         self.ends(job, "cancelled", "cancelled_by_user", "outside Lockstep")
 
+    def test_a_node_that_an_administrator_sets_down_is_named_with_the_reason(self):
+        job, number = self.running()
+        self.cluster.run("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=bad dimm")
+        self.addCleanup(self.cluster.wait_node, "n2", "idle", seconds=60)
+        self.addCleanup(self.cluster.run, "scontrol", "update", "NodeName=n2", "State=RESUME")
+        done = self.ends(job, "failed", "node_lost", f"Slurm job {number} lost a node: n2 (bad dimm)")
+        self.assertEqual(done["cause"]["node"], "n2")
+
     def test_a_cancel_that_slurm_forgot_while_lockstepd_was_away_is_suspected(self):
         job, number = self.running()
         self.without_lockstepd(lambda: self.cluster.run("scancel", number), number)
@@ -197,7 +205,7 @@ class Nodes(EndsCase):
         self.cluster.kill_slurmd(node)
         self.addCleanup(self.cluster.wait_node, node, "idle", seconds=60)
         self.addCleanup(self.cluster.start_slurmd, node)
-        self.wait_warning(job, f"Slurm job {number} lost a node; its ranks are heard and go on", 120)
+        self.wait_warning(job, f"Slurm job {number} lost a node: {node} (Not responding); its ranks are heard and go on", 120)
         self.assertEqual(self.daemon.job(job)["state"], "running")
         gate.touch()
         self.daemon.wait_state(job, "succeeded")

@@ -124,6 +124,26 @@ TEST_F(SlurmSchedulerTest, AJobThatSomebodyRenamesInSlurmIsFollowedAndCancelledB
     until([&] { return scheduler_->counters().forgotten == 1; });
 }
 
+// An administrator has set it DOWN: agents hear a SIGTERM on all nodes alike.
+TEST_F(SlurmSchedulerTest, TheNodeThatAJobLostIsNamedWithSlurmsReason) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    start(options);
+    slurm_->state = "RUNNING";
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    scheduler_->claimed(job.job, 1, "1");
+    slurm_->state = "NODE_FAIL";
+    Observation last;
+    until([&] {
+        last = wait<Observation>(scheduler_->poll(job.job, 1));
+        return last.state == AllocationState::ended;
+    });
+    EXPECT_EQ(last.cause.kind, CauseClass::node_lost);
+    EXPECT_EQ(last.cause.node, "n1");
+    EXPECT_EQ(last.cause.message, "Slurm job 1 lost a node: n1 (Not responding)");
+}
+
 TEST_F(SlurmSchedulerTest, WhatNobodyCameFromIsWrittenDownBeforeItIsCancelled) {
     SlurmScheduler::Options options;
     options.reads_per_second = 1000;
