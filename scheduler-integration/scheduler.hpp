@@ -168,6 +168,14 @@ class Scheduler {
         static_cast<void>(nodes);
         return std::nullopt;
     }
+    // What the scheduler's own daemons left in the attempt's directory of an agent that did not
+    // come, by node rank: one printable line; "" if they did not say. Reads the end of a file.
+    virtual std::string launch_words(const std::filesystem::path& directory,
+                                     std::int32_t node_rank) const {
+        static_cast<void>(directory);
+        static_cast<void>(node_rank);
+        return {};
+    }
     // Asks when it would start this; nothing is submitted. Empty: it cannot tell. unavailable: no
     // answer now. exhausted: too many are asked for already.
     virtual Task<Result<std::optional<StartEstimate>>> estimate(AttemptRequest request) {

@@ -27,6 +27,10 @@ class SlurmDriver : public Scheduler {
                                                   std::int32_t nodes) const override {
         return slurm::find_memory_evidence(directory, nodes);
     }
+    std::string launch_words(const std::filesystem::path& directory,
+                             std::int32_t node_rank) const override {
+        return slurm::find_launch_words(directory, node_rank);
+    }
 };
 
 }  // namespace lockstep

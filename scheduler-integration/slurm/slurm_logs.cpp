@@ -37,6 +37,12 @@ std::string memory_line(const std::filesystem::path& log) {
     return "";
 }
 
+std::filesystem::path agent_log(const std::filesystem::path& directory, std::int32_t node) {
+    std::array<char, 32> name{};
+    std::snprintf(name.data(), name.size(), "agent-%05d.log", node);
+    return directory / name.data();
+}
+
 }  // namespace
 
 std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& directory,
@@ -45,15 +51,36 @@ std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& 
     out.by = "Slurm";
     out.line = memory_line(directory / "batch.log");
     for (std::int32_t node = 0; node < std::min(nodes, limits::kAgentLogsRead); ++node) {
-        std::array<char, 32> name{};
-        std::snprintf(name.data(), name.size(), "agent-%05d.log", node);
-        if (std::string line = memory_line(directory / name.data()); !line.empty()) {
+        if (std::string line = memory_line(agent_log(directory, node)); !line.empty()) {
             out.node_rank = node;
             out.line = std::move(line);
             return out;
         }
     }
     return out.line.empty() ? std::nullopt : std::optional{std::move(out)};
+}
+
+std::string find_launch_words(const std::filesystem::path& directory, std::int32_t node_rank) {
+    const auto lines = [](const std::filesystem::path& log) {
+        return split(trim(read_plain_tail(log, kLogTailBytes).value_or("")), '\n');
+    };
+    const auto said = [](const std::string& line) {
+        return printable(std::string_view{line}.substr(0, kLineBytes));
+    };
+    const auto own = lines(agent_log(directory, node_rank));
+    if (!own.empty() && is_step_daemon_line(own.back())) {
+        return said(own.back());
+    }
+    const std::string task = "task " + std::to_string(node_rank);
+    const auto batch = lines(directory / "batch.log");
+    for (auto line = batch.rbegin(); line != batch.rend(); ++line) {
+        const bool of_task = line->find(task + " launch failed") != std::string::npos ||
+                             line->find(task + ": Exited") != std::string::npos;
+        if (line->starts_with("srun: error: ") && of_task) {
+            return said(*line);
+        }
+    }
+    return "";
 }
 
 }  // namespace lockstep::slurm

@@ -1,5 +1,6 @@
-// Whether Slurm ended a job for its memory: such a job is FAILED or OUT_OF_MEMORY to Slurm, and
-// which node it was is only in what slurmd and slurmstepd wrote into the job's logs.
+// What is only in the words that slurmd, slurmstepd and srun wrote into a job's logs: that Slurm
+// ended it for its memory (it is FAILED or OUT_OF_MEMORY to Slurm) and on which node, and why an
+// agent was not started.
 #pragma once
 
 #include "scheduler-integration/observation.hpp"
@@ -15,5 +16,10 @@ namespace lockstep::slurm {
 // nodes at most; the first node that has such a line. Blocking; any thread.
 std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& directory,
                                                    std::int32_t nodes);
+
+// The last line of agent-NNNNN.log if slurmstepd wrote it: the agent was not started, or is gone.
+// Else the last line of batch.log in which srun says that the task of this node rank was not
+// launched or has ended. "" if there is neither. Blocking; any thread.
+std::string find_launch_words(const std::filesystem::path& directory, std::int32_t node_rank);
 
 }  // namespace lockstep::slurm

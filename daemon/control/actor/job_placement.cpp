@@ -1,3 +1,4 @@
+// size: one attempt from its place in the queue to its end, with all that is looked at on the way
 #include "daemon/control/actor/job_placement.hpp"
 
 #include "daemon/control/actor/node_notes.hpp"
@@ -152,6 +153,34 @@ void JobPlacement::learn_nodes(const Observation& seen) {
     if (seen.kind == Observation::Kind::state) {
         witness_.learn(job().attempt()->number, seen.id, seen.nodes,
                        static_cast<std::size_t>(job().spec.resources.allocated_nodes()));
+        if (seen.state == AllocationState::running &&
+            seen.nodes.size() == static_cast<std::size_t>(job().spec.resources.allocated_nodes())) {
+            machine_.run().given = seen.nodes;
+        }
+    }
+}
+
+// An agent that could not be started on its node tells nobody, but the scheduler's daemon there
+// may have left a word in its log. Files are read: not while nodes still come in time.
+void JobPlacement::learn_launch_words() {
+    constexpr std::size_t kFiles = 8;
+    AttemptRun& run = machine_.run();
+    const auto now = context_.clock.steady();
+    if (job().generation() != nullptr ||
+        now - run.launch_looked.value_or(now) < limits::kAgentSilence) {
+        run.launch_looked = run.launch_looked.value_or(now);
+        return;
+    }
+    run.launch_looked = now;
+    const Attempt& attempt = *job().attempt();
+    std::size_t files = 0;
+    for (std::int32_t slot = 0; slot < job().spec.resources.allocated_nodes(); ++slot) {
+        if (attempt.claims.contains(slot) || run.launch_words.contains(slot) || ++files > kFiles) {
+            continue;
+        }
+        if (auto words = context_.scheduler.launch_words(attempt.directory, slot); !words.empty()) {
+            run.launch_words[slot] = std::move(words);
+        }
     }
 }
 
@@ -241,6 +270,7 @@ Task<void> JobPlacement::look_at_allocation() {
         co_await end_unclaimed(seen);
         co_return;
     }
+    learn_launch_words();
     Draft next = draft();
     tell_foreign_nodes(next);
     const bool nodes_too = nodes_are_due() || over;

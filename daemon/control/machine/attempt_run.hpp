@@ -89,6 +89,11 @@ struct AttemptRun {
     std::optional<std::int32_t> longest_silent(const Attempt& attempt, Time now) const;
     // When the node was last heard, or said that it goes; nothing: not in this daemon's life.
     std::optional<Time> last_sign(const Attempt& attempt, const std::string& node) const;
+    // What people call the node: its claim's name, else the scheduler's, else "node 3".
+    std::string name_of(const Job& job, std::int32_t slot) const;
+    // " (n4: error: no such file)" of the nodes that have not called in, as far as there is
+    // something to say beside their numbers; "" if there is nothing.
+    std::string absent_words(const Job& job) const;
     // Why the others wait for it; "" if it is where they are.
     std::string why_missing(const Job& job, std::int32_t slot, Time now) const;
 
@@ -100,6 +105,11 @@ struct AttemptRun {
     std::map<std::int32_t, Farewell> left{};        // by slot
     std::map<std::int32_t, std::string> refused{};  // by slot: why its agent was sent away last
     MissingNodes missing{};
+    // By slot: the nodes that the scheduler gave; empty until it has named all of them.
+    std::vector<std::string> given{};
+    // By slot: what the scheduler's own daemons said of an agent that did not come.
+    std::map<std::int32_t, std::string> launch_words{};
+    std::optional<Time> launch_looked{};  // for those, last
     Rendezvous rendezvous;
     PreflightState preflight{};
     PairState pairs{};

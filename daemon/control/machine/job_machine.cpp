@@ -45,6 +45,10 @@ Action JobMachine::what_is_due(const Surroundings& at) {
     Action out = due(job_, waits_.waited(job_, at.steady));
     if (out.fault) {
         out.fault->at = at.wall;
+        if (out.fault->cause_class == CauseClass::rendezvous_timeout &&
+            job_.generation() == nullptr) {
+            out.fault->message += run_.absent_words(job_);
+        }
     }
     return out;
 }

@@ -34,11 +34,8 @@ std::string missing_words(const Job& job, const AttemptRun& run, AttemptRun::Tim
         if (why.empty() || ++count > kNamed) {
             continue;
         }
-        const auto claim = attempt.claims.find(slot);
         names += names.empty() ? "" : ", ";
-        names +=
-            claim == attempt.claims.end() ? "node " + std::to_string(slot) : claim->second.node;
-        names += " (" + why + ")";
+        names += run.name_of(job, slot) + " (" + why + ")";
     }
     if (count == 0) {
         return "";
@@ -52,14 +49,42 @@ std::string missing_words(const Job& job, const AttemptRun& run, AttemptRun::Tim
 
 }  // namespace
 
+std::string AttemptRun::name_of(const Job& job, std::int32_t slot) const {
+    const auto claim = job.attempt()->claims.find(slot);
+    if (claim != job.attempt()->claims.end()) {
+        return claim->second.node;
+    }
+    const auto index = static_cast<std::size_t>(slot);
+    return index < given.size() ? given[index] : "node " + std::to_string(slot);
+}
+
+std::string AttemptRun::absent_words(const Job& job) const {
+    std::string out;
+    std::size_t count = 0;
+    for (std::int32_t slot = 0; slot < job.spec.resources.allocated_nodes(); ++slot) {
+        const auto words = launch_words.find(slot);
+        const bool known = !given.empty() || words != launch_words.end();
+        if (job.attempt()->claims.contains(slot) || !known || ++count > kNamed) {
+            continue;
+        }
+        out += out.empty() ? " (" : ", ";
+        out += name_of(job, slot);
+        out += words == launch_words.end() ? "" : ": " + words->second;
+    }
+    return out.empty() ? out : out + ")";
+}
+
 std::string AttemptRun::why_missing(const Job& job, std::int32_t slot, Time now) const {
     if (!links.contains(slot)) {
         if (const auto sent_away = refused.find(slot); sent_away != refused.end()) {
             return "refused: " + sent_away->second;
         }
         const auto since = gone.find(slot);
-        return since == gone.end() ? "not connected"
-                                   : "not connected for " + seconds_since(since->second, now);
+        if (since != gone.end()) {
+            return "not connected for " + seconds_since(since->second, now);
+        }
+        const auto words = launch_words.find(slot);
+        return words == launch_words.end() ? "not connected" : "not connected: " + words->second;
     }
     const bool live = job.live_generation() != nullptr;
     switch (rendezvous.phase(slot)) {

@@ -1,6 +1,7 @@
 // size: what agents say, a test of each message
 // How agents meet and leave: who is missing, TABLE of a large world, BYE.
 #include "daemon/control/actor/agent_link.hpp"
+#include "job/base/files.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -98,6 +99,29 @@ TEST_F(ProtocolTest, ANodeAsksForKeysOfItsOwnRanksOnly) {
             "the answer");
         EXPECT_EQ(last<wire::KeyReply>(0)->error, rank == 1 ? "conflict" : "");
     }
+}
+
+// The second one's agent is not on its disk, as slurmstepd says; of the first nobody says anything.
+TEST_F(ProtocolTest, ANodeThatNeverCallsInIsNamedWithWhatSlurmSaysOfIt) {
+    scheduler_.seen.nodes = {"n1", "n2"};
+    const std::string id = submit_nodes(2);
+    until([&] { return state(id) == "starting"; }, "placed");
+    const std::string words =
+        "slurmstepd-n2: error: execve(): /opt/lockstep-agent: No such file or directory";
+    ASSERT_TRUE(replace_file(scheduler_.last.directory + "/agent-00001.log", words + "\n", 0600));
+    const auto told = [&] {
+        clock_.advance(std::chrono::seconds{1});
+        return waits_for(id).find(words) != std::string::npos;
+    };
+    until(told, "it is told");
+    EXPECT_EQ(waits_for(id),
+              "waiting for 2 of 2 nodes: n1 (not connected), n2 (not connected: " + words + ")");
+    clock_.advance(limits::kGatherTimeout);
+    until([&] { return scheduler_.cancels > 0; }, "they have not called in");
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(
+        show(id)["cause"]["message"],
+        "0 of 2 nodes called in within 300 s; missing: node 0 node 1 (n1, n2: " + words + ")");
 }
 
 TEST_F(ProtocolTest, WhoIsMissingAndWhyIsTold) {
