@@ -1,6 +1,7 @@
 #include "daemon/lockstepd/make_scheduler.hpp"
 
 #include "daemon/control/base/shared_folder.hpp"
+#include "daemon/lockstepd/copies.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/start_limits.hpp"
@@ -271,6 +272,33 @@ void warn_of_missing_hooks(const std::filesystem::path& agent) {
     }
 }
 
+std::string agent_path_of(const DaemonSettings& settings) {
+    if (!settings.agent_path.empty()) {
+        return settings.agent_path;
+    }
+    std::error_code ec;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
+    return (self.parent_path() / "lockstep-agent").string();
+}
+
+// Words of every batch script: said once, and not of each job that is submitted.
+Status check_script_paths(const DaemonSettings& settings) {
+    const auto data = data_directory_of(settings);
+    const std::array paths{
+        std::pair{settings.runs_dir.empty() ? "--data-dir" : "--runs-dir",
+                  runs_directory_of(settings, data).string()},
+        std::pair{"--agent-path", agent_path_of(settings)},
+    };
+    for (const auto& [option, path] : paths) {
+        if (!slurm::is_plain_path(path)) {
+            return fail(Errc::invalid, std::string{option} + ": " + path +
+                                           " stands in batch scripts, which take an absolute path "
+                                           "of letters, digits and / _ . + -");
+        }
+    }
+    return {};
+}
+
 }  // namespace
 
 Status plan_scheduler(const DaemonSettings& settings) {
@@ -280,19 +308,14 @@ Status plan_scheduler(const DaemonSettings& settings) {
                                        " needs --scheduler slurm, which is " + settings.scheduler +
                                        " here");
     }
-    return {};
+    return settings.scheduler == "local" ? Status{} : check_script_paths(settings);
 }
 
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
                                                   const DaemonSettings& settings,
                                                   SlurmMetrics& metrics,
                                                   const std::filesystem::path& data_directory) {
-    std::string agent = settings.agent_path;
-    if (agent.empty()) {
-        std::error_code ec;
-        const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
-        agent = (self.parent_path() / "lockstep-agent").string();
-    }
+    std::string agent = agent_path_of(settings);
     warn_of_missing_hooks(agent);
     if (settings.scheduler == "slurm" && settings.slurm_identity == "lockstep-exec") {
         return make_slurm_exec(io, clock, settings, metrics, data_directory);

@@ -185,6 +185,13 @@ class Settings(unittest.TestCase):
             self.assertIn("--slurm-identity lockstep-exec needs --scheduler slurm",
                           self.refused(*scheduler, "--slurm-identity", "lockstep-exec"))
 
+    def test_a_path_that_no_batch_script_can_have_is_named(self):
+        runs = self.root / "my runs"
+        self.assertIn(f"--runs-dir: {runs} stands in batch scripts",
+                      self.refused("--scheduler", "slurm", "--runs-dir", runs))
+        self.assertIn("--agent-path: agents/lockstep-agent stands in batch scripts",
+                      self.refused("--scheduler", "slurmrestd", "--agent-path", "agents/lockstep-agent"))
+
 
 class Precedence(harness.TestCase):
     """Default, then the file, then LOCKSTEP_*, then the flag: the later one is obeyed."""
