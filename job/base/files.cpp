@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 namespace lockstep {
@@ -151,16 +152,26 @@ Status replace_file(const std::filesystem::path& path, std::string_view bytes, u
 
 Status make_private_directories(const std::filesystem::path& path) {
     std::filesystem::path built;
+    // What may not be made may be there all the same: whether it is, the next one shows.
+    std::optional<Error> refused;
     for (const auto& part : path) {
         built /= part;
-        if (::mkdir(built.c_str(), 0700) != 0 && errno != EEXIST && errno != EISDIR &&
-            errno != EROFS && errno != EACCES) {
-            return fail(errno_error("mkdir " + built.string(), errno));
+        if (::mkdir(built.c_str(), 0700) == 0 || errno == EEXIST || errno == EISDIR) {
+            continue;
         }
+        if (errno == ENOENT && refused) {
+            return fail(*refused);
+        }
+        Error error = errno_error("mkdir " + built.string(), errno);
+        if (errno != EROFS && errno != EACCES) {
+            return fail(std::move(error));
+        }
+        refused = std::move(error);
     }
     struct stat info{};
     if (::stat(path.c_str(), &info) != 0) {
-        return fail(errno_error("mkdir " + path.string(), errno));
+        return fail(errno == ENOENT && refused ? *refused
+                                               : errno_error("mkdir " + path.string(), errno));
     }
     if (!S_ISDIR(info.st_mode)) {
         return fail(Errc::invalid, path.string() + ": not a directory");

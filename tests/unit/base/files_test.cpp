@@ -46,6 +46,24 @@ TEST_F(Files, DirectoriesAreMadePrivate) {
     EXPECT_FALSE(make_private_directories(folder_ / "file/below").has_value());
 }
 
+TEST_F(Files, ADirectoryThatMayNotBeMadeIsToldAsThat) {
+    constexpr uid_t kNobody = 65534;
+    const auto closed = folder_ / "closed";
+    std::filesystem::create_directory(closed);
+    ASSERT_EQ(::chmod(closed.c_str(), 0555), 0);
+    ASSERT_EQ(::chmod(folder_.path().c_str(), 0711), 0);
+    const bool root = ::geteuid() == 0;  // who may do everything
+    ASSERT_TRUE(!root || ::seteuid(kNobody) == 0);
+    const Status made = make_private_directories(closed / "runs/job");
+    const Status leaf = make_private_directories(closed / "runs");
+    const Status there = make_private_directories(closed);
+    ASSERT_TRUE(!root || ::seteuid(0) == 0);
+    const std::string words = "mkdir " + (closed / "runs").string() + ": Permission denied";
+    EXPECT_EQ(made.error().message, words);
+    EXPECT_EQ(leaf.error().message, words);
+    EXPECT_TRUE(there.has_value());
+}
+
 TEST_F(Files, ReplacesWithoutWaitingForTheDisk) {
     const auto path = folder_ / "script";
     ASSERT_TRUE(replace_file(path, "one", 0700).has_value());
