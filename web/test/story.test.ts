@@ -105,7 +105,8 @@ suite('story', () => {
     expect(withNew(many, [event(kMostEvents + 1)]).at(-1)!.seq).toBe(kMostEvents + 1);
   });
   it('the cause is its exception, the traceback its end', () => {
-    expect(causeLine({class: 'rank_exit', message: 'm', exception: {type: 'ValueError', message: 'no'}})).toBe('ValueError: no');
+    expect(causeLine({class: 'rank_exit', message: 'm', rank: 0, exception: {type: 'ValueError', message: 'no'}})).toBe('ValueError: no');
+    expect(causeLine({class: 'rank_exit', message: 'the first cause is not known. The earliest: rank 0 raised E', exception: {type: 'E', message: ''}})).toMatch('not known');
     expect(causeLine({class: 'rank_signal', message: 'rank 1 on vm-n1 was ended by SIGKILL', rank: 1, node: 'vm-n1'})).toBe('was ended by SIGKILL');
     expect(lastFrames('a\nb\nc\n', 2)).toEqual({head: 'a', tail: 'b\nc'});
   });

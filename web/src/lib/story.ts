@@ -172,7 +172,8 @@ export function lastFrames(traceback: string, lines = 6): {head: string; tail: s
 
 /** How a cause reads in one line: who, where, what. */
 export function causeLine(cause: Cause): string {
-  if (cause.exception) return `${cause.exception.type}${cause.exception.message ? `: ${cause.exception.message}` : ''}`;
+  // Without a rank the exception is of one that only tells of another: the message says so.
+  if (cause.exception && cause.rank !== undefined) return `${cause.exception.type}${cause.exception.message ? `: ${cause.exception.message}` : ''}`;
   // Rank and node are said beside it.
   return cause.rank === undefined ? cause.message : cause.message.replace(/^rank \d+ on \S+:? /, '');
 }

@@ -38,10 +38,11 @@ export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element
   const frames = traceback ? lastFrames(traceback) : undefined;
   const log = cause.log_tail?.trimEnd();
   const others = cause.others ?? [];
+  const unknown = cause.rank === undefined && others.length > 0 && others.every((one) => one.failure === 'echo');
   return <section class="banner banner-bad" aria-label="What broke">
     <h2><span aria-hidden="true">✕ </span>{cause.rank !== undefined && <><a href={jobHref(job.id, `ranks/${cause.rank}`)}>Rank {cause.rank}</a>{cause.node && <> on <a href={`#/nodes?node=${encodeURIComponent(cause.node)}`}><Name of={cause.node} /></a></>}: </>}<Safe text={causeLine(cause)} most={400} /></h2>
     <p><span class="chip chip-bad">{cause.class.replace(/_/g, ' ')}</span>{cause.exit_code !== undefined && <span class="chip">exit code {cause.exit_code}</span>}{cause.signal !== undefined && <span class="chip">signal {cause.signal}</span>}
-      <span class="quiet">{frames && cause.class === 'rank_exit' ? 'The script raised an exception; the traceback says where.' : advice(cause.class)}</span></p>
+      <span class="quiet">{unknown ? 'Every rank that failed tells of another one; their logs may say which came first.' : frames && cause.class === 'rank_exit' ? 'The script raised an exception; the traceback says where.' : advice(cause.class)}</span></p>
     {cause.exception && !cause.message.endsWith(causeLine(cause)) && <p class="quiet"><Safe text={cause.message} most={300} /></p>}
     {frames && <div class="trace"><pre tabIndex={0} aria-label="Traceback">{open.value && frames.head && <Safe text={`${frames.head}\n`} most={100_000} />}<Safe text={frames.tail} most={8000} /></pre>
       <p class="row">{frames.head && <button type="button" class="link-button" aria-expanded={open.value} onClick={() => { open.value = !open.value; }}>{open.value ? 'Only the last frames' : 'Whole traceback'}</button>}
@@ -49,7 +50,7 @@ export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element
     {!frames && log && <div class="trace"><p class="quiet">The last it printed:</p><pre tabIndex={0} aria-label="Last lines"><Safe text={log.split('\n').slice(-8).map((line) => ansi(line).map((span) => span.text).join('')).join('\n')} most={4000} /></pre></div>}
     <p class="row">{cause.rank !== undefined && <a class="button" href={jobHref(job.id, 'logs', {rank: cause.rank})}>Log of rank {cause.rank}</a>}
       <a class="button" href={jobHref(job.id, 'evidence')}>Evidence</a><a class="button" href={jobHref(job.id, 'events')}>Events</a>
-      {others.length > 0 && <span class="quiet">{plural(cause.others_total ?? others.length, 'other rank')} failed after it: {others.slice(0, 4).map((one) => `rank ${one.rank} (${one.failure === 'echo' ? 'an echo' : one.failure})`).join(', ')}{others.length > 4 ? ' …' : ''}</span>}</p>
+      {others.length > 0 && <span class="quiet">{plural(cause.others_total ?? others.length, unknown ? 'rank' : 'other rank')} failed{unknown ? '' : ' after it'}: {others.slice(0, 4).map((one) => `rank ${one.rank} (${one.failure === 'echo' ? 'an echo' : one.failure})`).join(', ')}{others.length > 4 ? ' …' : ''}</span>}</p>
   </section>;
 }
 
