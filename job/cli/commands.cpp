@@ -1,6 +1,7 @@
 // size: one short function for each subcommand
 #include "job/cli/commands.hpp"
 
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/disk.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
@@ -129,14 +130,13 @@ std::vector<FinalValue> final_values(Context& context, const std::string& id) {
 
 // The first anomalies of a job that has had some, as their events say them: which rank, which step.
 void print_anomalies(Context& context, const Json& job, const std::string& id) {
-    constexpr std::size_t kAnomaliesShown = 5;
     constexpr int kPagesRead = 8;
     if (at(job, "anomalies").empty()) {
         return;
     }
     std::vector<std::string> lines;
     std::int64_t after = 0;
-    for (int page = 0; page < kPagesRead && lines.size() < kAnomaliesShown; ++page) {
+    for (int page = 0; page < kPagesRead && lines.size() < limits::kJobAnomaliesShown; ++page) {
         const auto events = context.client.get_json(
             "/v1/jobs/" + id + "/events?limit=500&after=" + std::to_string(after));
         if (!events || items_at(*events, "items").empty()) {
@@ -144,7 +144,7 @@ void print_anomalies(Context& context, const Json& job, const std::string& id) {
         }
         for (const Json& event : items_at(*events, "items")) {
             after = std::max(after, integer_at(event, "seq").value_or(0));
-            if (text_at(event, "kind") == "anomaly" && lines.size() < kAnomaliesShown) {
+            if (text_at(event, "kind") == "anomaly" && lines.size() < limits::kJobAnomaliesShown) {
                 const auto step = integer_at(at(event, "data"), "step");
                 lines.push_back("  " + story_line(context.terminal, event).value_or("") +
                                 (step && *step >= 0 ? ", step " + std::to_string(*step) : ""));
@@ -183,8 +183,8 @@ Exit show(Context& context, const std::string& id) {
         const auto evidence = context.client.get_json("/v1/jobs/" + id + kNewestEvidence);
         const Json& items = evidence ? items_at(*evidence, "items") : items_at(Json(), "");
         if (!items.empty()) {
-            constexpr std::size_t kMost = 8;
-            print(context, evidence_view(context.terminal, items.front(), kMost));
+            print(context,
+                  evidence_view(context.terminal, items.front(), limits::kJobEvidenceShown));
         }
     }
     return Exit::ok;

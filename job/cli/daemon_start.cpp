@@ -6,6 +6,7 @@
 #include "job/cli/access.hpp"
 #include "job/cli/caller.hpp"
 #include "job/cli/child.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/client.hpp"
 
 #include <fcntl.h>
@@ -25,9 +26,7 @@ namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::chrono::seconds kStartPatience{60};  // a store of 100,000 jobs takes 1 s
 constexpr std::chrono::milliseconds kStartTurn{20};
-constexpr std::chrono::seconds kSlurmPatience{5};
 constexpr std::size_t kLogWords = 2000;
 
 std::string program_beside() {
@@ -87,7 +86,8 @@ std::string address_towards(const std::string& host) {
 // Where Slurm's nodes reach this machine, "" if that cannot be told: lockstepd then takes its first
 // address.
 std::string address_for_nodes() {
-    const auto nodes = output_of({"scontrol", "-o", "show", "nodes"}, "/", kSlurmPatience, 65'536);
+    const auto nodes =
+        output_of({"scontrol", "-o", "show", "nodes"}, "/", limits::kScontrolPatience, 65'536);
     if (!nodes) {
         return "";
     }
@@ -117,7 +117,7 @@ std::vector<std::string> daemon_environment(const Caller& caller) {
 }
 
 Status wait_for_address(const std::string& data, pid_t child, const std::string& log) {
-    const auto until = std::chrono::steady_clock::now() + kStartPatience;
+    const auto until = std::chrono::steady_clock::now() + limits::kDaemonStartPatience;
     std::error_code ec;
     while (std::chrono::steady_clock::now() < until) {
         if (fs::exists(data + "/url", ec)) {

@@ -1,6 +1,7 @@
 #include "job/cli/disk.hpp"
 
 #include "job/base/sort.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/job_names.hpp"
 #include "job/cli/times.hpp"
@@ -16,9 +17,8 @@
 namespace lockstep::cli {
 namespace {
 
-// How long `rm` waits for agents that are still leaving: they have seconds to do so.
-constexpr int kTries = 60;
 constexpr std::chrono::milliseconds kBetween{500};
+constexpr int kTries = limits::kRemovalPatience / kBetween;
 
 struct Kept {
     Json job;

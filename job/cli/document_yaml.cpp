@@ -2,6 +2,7 @@
 // places of either.
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/document.hpp"
 #include "job/cli/terminal.hpp"
 
@@ -25,10 +26,6 @@ Place place_of(const YAML::Mark& mark) {
     }
     return out;
 }
-
-// Of texts and pointers together. A document of limits::kBodyBytes comes nowhere near it, unless
-// aliases repeat a long text, or a long name stands before many values.
-constexpr std::size_t kReadBytes = 64 * limits::kBodyBytes;
 
 // Members that are text in the schema, which then need no quotes in YAML.
 bool wants_text(std::string_view pointer) {
@@ -106,7 +103,8 @@ class YamlReader {
     // is read it is counted. False: too much, error_ says so.
     bool enter(const YAML::Node& node, std::size_t bytes, std::size_t depth) {
         bytes_ += bytes;
-        if (++nodes_ > limits::kJsonNodes || bytes_ > kReadBytes || depth > limits::kJsonDepth) {
+        if (++nodes_ > limits::kJsonNodes || bytes_ > limits::kYamlReadBytes ||
+            depth > limits::kJsonDepth) {
             stop("is too large or nested too deeply", node.Mark());
         }
         return !error_;

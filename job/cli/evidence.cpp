@@ -2,6 +2,7 @@
 #include "job/model/evidence.hpp"
 
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/views.hpp"
@@ -17,7 +18,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kEvidenceTurn{250};
-constexpr int kTurns = 100;  // 25 s: twice what a look may take
+constexpr int kTurns = limits::kEvidenceNowPatience / kEvidenceTurn;
 
 struct Kind {
     std::string_view word;  // of --what

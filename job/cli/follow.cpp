@@ -1,5 +1,6 @@
 #include "job/cli/follow.hpp"
 
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/live.hpp"
 #include "job/cli/story.hpp"
@@ -16,7 +17,6 @@ constexpr std::chrono::milliseconds kFollowTurn{500};
 constexpr std::chrono::seconds kPlainEvery{5};
 constexpr std::chrono::seconds kWaitingEvery{60};  // a job in the queue, in a pipe
 constexpr std::chrono::seconds kHistoryEvery{1};
-constexpr std::chrono::minutes kFollowPatience{10};  // without any answer, then it gives up
 
 constexpr double kJustSubmitted = 10;  // seconds
 
@@ -232,7 +232,7 @@ class Follower {
                 block_.draw(view_.lines(context_.terminal, run_seconds()));
             }
         }
-        if (context_.clock.steady() - last_answer_ > kFollowPatience) {
+        if (context_.clock.steady() - last_answer_ > limits::kFollowPatience) {
             return report(context_, error);
         }
         return std::nullopt;

@@ -1,5 +1,6 @@
 #include "job/cli/interrupt.hpp"
 
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/options.hpp"
 
 #include <signal.h>
@@ -11,7 +12,6 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::chrono::seconds kSecondThought{2};
 constexpr std::chrono::seconds kTurnPatience{1};
 constexpr int kEndOfWait = SIGUSR1;  // sent to the thread itself
 
@@ -87,7 +87,7 @@ void Interrupts::on_interrupt(int number) {
     if (number == SIGINT) {
         tell("to end it: Ctrl-C again now, or " + lockstep_ + " " + cancel_verb_ + " " + id + "\n");
         const sigset_t set = interrupts();
-        const timespec patience{kSecondThought.count(), 0};
+        const timespec patience{limits::kSecondInterrupt.count(), 0};
         if (::sigtimedwait(&set, nullptr, &patience) == SIGINT && cancel_(id)) {
             tell(id + "  is being cancelled\n");
             ::_exit(static_cast<int>(Exit::cancelled));

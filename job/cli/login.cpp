@@ -3,6 +3,7 @@
 #include "job/async/http_client.hpp"
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/client.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/terminal.hpp"
@@ -16,8 +17,6 @@
 
 namespace lockstep::cli {
 namespace {
-
-constexpr auto kLoginPatience = std::chrono::seconds{10};
 
 // What standard input was like before its echo was switched off.
 termios before_silence{};
@@ -88,7 +87,7 @@ Result<std::string> settle_certificate(const Options& options, const std::string
     }
     ClientRequest request;
     request.target = url_path(url) + "/healthz";
-    request.deadline = kLoginPatience;
+    request.deadline = limits::kLoginPatience;
     const auto vouched = http_request_now(*endpoint, std::move(request));
     if (vouched) {
         return std::string{};
@@ -96,7 +95,7 @@ Result<std::string> settle_certificate(const Options& options, const std::string
     if (vouched.error().code != Errc::denied) {
         return fail(vouched.error());
     }
-    auto shown = certificate_now(*endpoint, kLoginPatience);
+    auto shown = certificate_now(*endpoint, limits::kLoginPatience);
     if (!shown) {
         return shown;
     }

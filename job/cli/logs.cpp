@@ -1,4 +1,5 @@
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/log_printer.hpp"
@@ -16,7 +17,6 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kLogsTurn{250};
-constexpr std::size_t kMergedRanks = 256;  // a megabyte each at most
 
 // Lines with times, of any number of ranks: those that were asked for, in the order of time.
 class LogMerger {
@@ -180,7 +180,8 @@ Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std:
                                               const Json& job) {
     const Options& options = context.options;
     if (!options.failed && options.rank != "all") {
-        auto ranks = parse_rank_set(options.rank.empty() ? "0" : options.rank, kMergedRanks);
+        auto ranks =
+            parse_rank_set(options.rank.empty() ? "0" : options.rank, limits::kMergedLogRanks);
         return ranks ? std::move(ranks) : fail(ranks.error().in("--rank"));
     }
     const auto ranks = context.client.get_json(base + "/ranks");
@@ -192,8 +193,8 @@ Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std:
             out.push_back(static_cast<std::int32_t>(*number));
         }
     }
-    if (out.size() > kMergedRanks) {
-        return fail(Errc::invalid, "at most " + std::to_string(kMergedRanks) +
+    if (out.size() > limits::kMergedLogRanks) {
+        return fail(Errc::invalid, "at most " + std::to_string(limits::kMergedLogRanks) +
                                        " ranks at a time, there are " + std::to_string(out.size()) +
                                        ": choose with --rank 0-255");
     }

@@ -1,6 +1,7 @@
 #include "job/cli/results.hpp"
 
 #include "job/base/sort.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/job_names.hpp"
 #include "job/cli/views.hpp"
@@ -13,8 +14,6 @@
 
 namespace lockstep::cli {
 namespace {
-
-constexpr std::size_t kMeasuresShown = 8;
 
 std::string optional_loss(const std::optional<double>& value) {
     return value ? format_value(*value) : "-";
@@ -109,7 +108,8 @@ std::vector<std::string> metrics_of_interest(const Json& metrics) {
         for (const Json& item : items_at(metrics, "items")) {
             const std::string name = item.is_string() ? item.get<std::string>() : "";
             const bool there = std::find(out.begin(), out.end(), name) != out.end();
-            if (!name.empty() && !there && out.size() < kMeasuresShown && wanted(name)) {
+            if (!name.empty() && !there && out.size() < limits::kSweepMeasuresShown &&
+                wanted(name)) {
                 out.push_back(name);
             }
         }

@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/terminal.hpp"
 #include "job/model/spec/spec_environment.hpp"
 
@@ -20,8 +21,8 @@ std::optional<std::pair<std::int64_t, std::int64_t>> range_of(const std::string&
     }
     const auto first = to_int(text.substr(0, dots));
     const auto last = to_int(text.substr(dots + 2));
-    constexpr std::int64_t kMost = 1'000'000'000'000;
-    if (!first || !last || std::max(*first, *last) > kMost || std::min(*first, *last) < -kMost) {
+    if (!first || !last || std::max(*first, *last) > limits::kSweepRangeNumber ||
+        std::min(*first, *last) < -limits::kSweepRangeNumber) {
         return std::nullopt;
     }
     return std::pair{*first, *last};

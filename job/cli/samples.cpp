@@ -1,6 +1,7 @@
 #include "job/cli/samples.hpp"
 
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
 
 #include <algorithm>
@@ -10,10 +11,8 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr int kPage = 65'536;  // as many as the daemon gives at a time
-// A daemon that starts again reads its store first.
-constexpr int kSampleTries = 30;
 constexpr auto kBetweenSampleTries = std::chrono::seconds{1};
+constexpr int kSampleTries = limits::kSamplesPatience / kBetweenSampleTries;
 
 std::string set_of(const std::vector<std::int32_t>& ranks) {
     std::string out;
@@ -94,7 +93,7 @@ Status SampleReader::each(const SampleQuery& query,
                           const std::function<Status(const Sample&)>& use) {
     std::string target = "/v1/jobs/" + id_ + "/samples?metric=" + query_encode(query.metric) +
                          (query.of_gpus ? "&entity=gpu&gpus=" : "&ranks=") + set_of(query.ranks) +
-                         "&limit=" + std::to_string(kPage);
+                         "&limit=" + std::to_string(limits::kSamplesPage);
     if (query.part) {
         target += "&attempt=" + std::to_string(query.part->attempt) +
                   "&generation=" + std::to_string(query.part->generation) +

@@ -3,6 +3,7 @@
 #include "job/base/ids.hpp"
 #include "job/base/text.hpp"
 #include "job/cli/child.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
 #include "job/model/spec/signed_statement.hpp"
 #include "job/model/spec/spec_environment.hpp"
@@ -12,8 +13,6 @@
 
 namespace lockstep::cli {
 namespace {
-
-constexpr std::chrono::seconds kMungePatience{20};
 
 // What is wrong with the document the daemon says, better than this could.
 std::vector<JobSpec> jobs_of(const std::string& body) {
@@ -38,7 +37,7 @@ Result<std::string> credential_for(const std::string& payload) {
     if (const char* socket = std::getenv("LOCKSTEP_MUNGE_SOCKET")) {
         argv.push_back(std::string{"--socket="} + socket);
     }
-    auto out = output_of(argv, "/", kMungePatience);
+    auto out = output_of(argv, "/", limits::kMungePatience);
     if (!out) {
         const bool missing = out.error().code == Errc::not_found;
         return fail(Errc::invalid,

@@ -6,6 +6,7 @@
 #include "job/base/text.hpp"
 #include "job/cli/access.hpp"
 #include "job/cli/child.hpp"
+#include "job/cli/cli_limits.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -14,11 +15,10 @@ namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::chrono::seconds kGitPatience{60};
 
 Result<std::string> git(const std::string& directory, std::vector<std::string> words) {
     words.insert(words.begin(), "git");
-    auto said = output_of(words, directory, kGitPatience);
+    auto said = output_of(words, directory, limits::kGitPatience);
     if (!said && said.error().code == Errc::not_found) {
         return fail(Errc::not_found, "--snapshot: there is no git here");
     }

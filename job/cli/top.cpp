@@ -1,5 +1,6 @@
 // lockstep top: the ranks of a job, those to look at first, again and again.
 #include "job/base/unique_fd.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/screen.hpp"
@@ -22,9 +23,6 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-constexpr std::chrono::minutes kTopPatience{10};  // without any answer, then it gives up
-constexpr milliseconds kDeadline{10'000};
-constexpr std::int64_t kEventPage = 1000;
 
 // Which of the ranks; limit 0 = all.
 struct Ask {
@@ -73,7 +71,7 @@ class Source {
     Result<Json> get(const std::string& path, const std::stop_token& stop) const {
         ClientRequest request;
         request.target = base_ + path;
-        request.deadline = kDeadline;
+        request.deadline = limits::kTopAnswerPatience;
         request.stop = stop;
         return client_.ask_json(std::move(request));
     }
@@ -90,9 +88,9 @@ class Source {
         const std::pair lasting{at(job, "hang").is_object(), at(job, "desync").is_object()};
         bool more = seen_ < count || lasting != lasting_;
         while (more) {
-            const auto page = get(
-                "/events?limit=" + std::to_string(kEventPage) + "&after=" + std::to_string(after_),
-                stop);
+            const auto page = get("/events?limit=" + std::to_string(limits::kPage) +
+                                      "&after=" + std::to_string(after_),
+                                  stop);
             if (!page) {
                 return page.error();
             }
@@ -294,7 +292,8 @@ class Top {
             }
         }
         if (answer.error) {
-            if (!may_pass(*answer.error) || context_.clock.steady() - answered_ > kTopPatience) {
+            if (!may_pass(*answer.error) ||
+                context_.clock.steady() - answered_ > limits::kFollowPatience) {
                 failure_ = answer.error;
                 return exit_code(answer.error->code);
             }

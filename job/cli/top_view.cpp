@@ -1,6 +1,7 @@
 // TopView: what it takes from the answers. top_frame.cpp draws it.
 #include "job/cli/top_view.hpp"
 
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/views.hpp"
 
@@ -136,7 +137,7 @@ void TopView::take_event(const Json& event) {
     const Json& over = at(data, "over");
     anomaly.over = over.is_boolean() && over.get<bool>();
     anomalies_.push_back(std::move(anomaly));
-    if (anomalies_.size() > kAnomaliesKept) {
+    if (anomalies_.size() > limits::kTopAnomaliesKept) {
         anomalies_.pop_front();
     }
 }

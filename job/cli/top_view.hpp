@@ -56,8 +56,6 @@ struct TopAnomaly {
 
 class TopView {
   public:
-    static constexpr std::size_t kAnomaliesKept = 256;
-
     void take_job(const Json& job, UnixMillis now);
     // An answer of GET …/ranks that begins at the place `offset`.
     void take_ranks(const Json& ranks, std::size_t offset);

@@ -1,23 +1,28 @@
-"""No cap and no duration that users, clients, agents or ranks can run into is declared beside the code: it is in
-job/base/limits.hpp, with its reason, where whoever runs into it finds it. That holds for lockstepd's headers, and for headers
-and sources of control, the agent and the schedulers. What is of one file alone is named here, with what it is.
+"""No cap and no duration that users, clients, agents or ranks can run into is declared beside the code: it is in the limits file
+of its program or library, or in job/base/limits.hpp if several have it in common, with its reason, where whoever runs into it
+finds it. What is of one file alone is named here, with what it is.
 """
 
 import re
 
 import tree
 
-LIMITS = "job/base/limits.hpp"
+COMMON = "job/base/limits.hpp"
+LIMITS = {  # of what lies in a folder, the longest that fits; of all else: COMMON
+    "job/cli/": "job/cli/cli_limits.hpp",
+}
 HEADERS = ("daemon/",)
-WHOLE = ("daemon/control/", "job/agent/", "scheduler-integration/local/", "scheduler-integration/slurm/")
+WHOLE = ("daemon/control/", "job/agent/", "job/cli/", "scheduler-integration/local/", "scheduler-integration/slurm/")
 CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr\s+(?P<type>[^=({;]+?)\s+(?P<name>k[A-Z]\w*)\s*(?P<value>[={][^;]*);",
                       re.MULTILINE)
 CAP = re.compile(r"(?:Bytes|Seconds|Patience|Timeout|Deadline|Waiting|Kept|Shown|Page|Cells|Points|Most|Max|PerJob|OfUser|OfJob"
                  r"|OfJobs|AtOnce|Samples|Rows|Ranks|Queue|Depth|Connections|Steps|Shards)$")
 DURATION = re.compile(r"chrono::|\d(?:us|ms|s|min|h)\b")
-# poll: how often something is looked at. retry: the pause before one. age: how old an answer from memory may be. turn: work before
-# others have theirs. read: more than a file of the system, of a program of ours or of a peer has. buffer: of one. text: cut for a
-# person. format: another's, or ours on the wire. cost: what something takes. type: what its type holds.
+# poll: how often something is looked at. retry: the pause before one. age: how old an answer from memory may be. span: of time, that a
+# figure is of. turn: work before others have theirs. read: more than a file of the system, of a program of ours or of a peer has.
+# buffer: of one. text: cut for a person. format: another's, or ours on the wire. cost: what something takes, or from where on another
+# way takes less. type: what its type holds. test: what a measurement sends or takes. default: where a job says nothing; its limit is
+# elsewhere.
 LOCAL = {
     "daemon/control/actor/job_actor.cpp": {"kGatherLeast": "turn", "kGatherMost": "turn"},
     "daemon/control/actor/job_actor.hpp": {"kStoreRetry": "retry"},
@@ -26,8 +31,8 @@ LOCAL = {
     "daemon/control/history/history_keeper.cpp": {"kStoredBatchBytes": "turn", "kRetryFirst": "retry", "kRetryMost": "retry",
                                                   "kLate": "poll", "kKeepEvery": "poll"},
     "daemon/control/history/ingest.cpp": {"kRetry": "retry"},
-    "daemon/control/jobs/retention.cpp": {"kPassEvery": "poll", "kChunksAtOnce": "turn", "kJobsAtOnce": "turn",
-                                          "kClearedAtOnce": "turn", "kMeasuredAtOnce": "turn", "kMeasuring": "turn"},
+    "daemon/control/jobs/retention.cpp": {"kPassEvery": "poll", "kChunksAtOnce": "turn", "kJobsAtOnce": "turn", "kClearedAtOnce": "turn",
+                                          "kMeasuredAtOnce": "turn", "kMeasuring": "turn"},
     "daemon/control/machine/anomaly_run.cpp": {"kAnomaliesEvery": "poll"},
     "daemon/control/machine/desync.cpp": {"kSteps": "poll"},
     "daemon/control/machine/generation_run.cpp": {"kStatsAge": "age"},
@@ -43,7 +48,7 @@ LOCAL = {
     "daemon/telemetry/exposition/metric_text.hpp": {"kPieceBytes": "buffer"},
     "job/agent/agent.cpp": {"kStepDaemonLook": "poll"},
     "job/agent/diagnostics/evidence_taker.cpp": {"kDumpPoll": "poll", "kDumpRead": "turn", "kToolSearch": "turn",
-                                                   "kDiagnosticsTime": "turn", "kWriteTime": "turn"},
+                                                 "kDiagnosticsTime": "turn", "kWriteTime": "turn"},
     "job/agent/diagnostics/flight_dump.cpp": {"kTick": "cost"},
     "job/agent/diagnostics/nccl_conf.cpp": {"kNcclConfBytes": "read"},
     "job/agent/diagnostics/nccl_ras.cpp": {"kRasLineBytes": "read"},
@@ -79,6 +84,22 @@ LOCAL = {
     "job/agent/ranks/task_wire.cpp": {"kTaskReadBytes": "buffer"},
     "job/agent/torch_store/tcp_store.cpp": {"kStoreReadBytes": "buffer"},
     "job/agent/torch_store/tcp_store_reply.hpp": {"kEntryBytes": "cost", "kWaitBytes": "cost"},
+    "job/cli/acting.cpp": {"kAskPause": "retry"},
+    "job/cli/daemon_start.cpp": {"kStartTurn": "poll"},
+    "job/cli/disk.cpp": {"kBetween": "retry"},
+    "job/cli/document.cpp": {"kMost": "text"},
+    "job/cli/evidence.cpp": {"kEvidenceTurn": "poll"},
+    "job/cli/follow.cpp": {"kFollowTurn": "poll", "kPlainEvery": "poll", "kWaitingEvery": "poll", "kHistoryEvery": "poll"},
+    "job/cli/help.cpp": {"kMost": "text"},
+    "job/cli/interrupt.cpp": {"kTurnPatience": "turn"},
+    "job/cli/live.cpp": {"kPaceSeconds": "span"},
+    "job/cli/logs.cpp": {"kLogsTurn": "poll"},
+    "job/cli/nodes_check.cpp": {"kPause": "poll"},
+    "job/cli/profile.cpp": {"kProfileTurn": "poll"},
+    "job/cli/run.cpp": {"kSoon": "poll", "kBeginning": "poll"},
+    "job/cli/samples.cpp": {"kBetweenSampleTries": "retry"},
+    "job/cli/screen.cpp": {"kSequence": "cost"},
+    "job/cli/submit.cpp": {"kFirstPause": "retry"},
     "scheduler-integration/local/local_scheduler.cpp": {"kGpuFileBytes": "read"},
     "scheduler-integration/slurm/hostlist.cpp": {"kNameBytes": "format", "kItemBytes": "read"},
     "scheduler-integration/slurm/slurm_exec.cpp": {"kTicketBytes": "format"},
@@ -91,7 +112,13 @@ LOCAL = {
 }
 
 
+def limits_file(name):
+    return max((folder, limits) for folder, limits in {"": COMMON, **LIMITS}.items() if name.startswith(folder))[1]
+
+
 def is_checked(name):
+    if name == COMMON or name in LIMITS.values():
+        return False
     return name.startswith(WHOLE) or (name.startswith(HEADERS) and name.endswith(".hpp"))
 
 
@@ -106,8 +133,12 @@ def is_cap(found):
 
 def main():
     root = tree.root_argument(__doc__)
-    problems, checked, used = [], 0, set()
+    problems, checked, used, homes = [], 0, set(), {}
     for name in map(str, tree.cpp_files(root)):
+        if name == COMMON or name in LIMITS.values():  # a source may include several
+            code = tree.code_only((root / name).read_text(encoding="utf-8"))
+            problems += [f"{name}:{tree.line_of(code, found.start('name'))}: {found['name']} is in {homes[found['name']]} already"
+                         for found in CONSTANT.finditer(code) if homes.setdefault(found["name"], name) != name]
         if not is_checked(name):
             continue
         checked += 1
@@ -118,7 +149,7 @@ def main():
             if found["name"] in LOCAL.get(name, ()):
                 used.add((name, found["name"]))
                 continue
-            problems.append(f"{name}:{tree.line_of(code, found.start('name'))}: {found['name']} belongs in {LIMITS}")
+            problems.append(f"{name}:{tree.line_of(code, found.start('name'))}: {found['name']} belongs in {limits_file(name)}")
     for name, known in LOCAL.items():
         problems += [f"{name}:1: has no {one} any more" for one in sorted(known)
                      if (root / name).is_file() and (name, one) not in used]
