@@ -3,6 +3,7 @@
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/trainer/checkpoint_bytes.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -18,12 +19,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kCheckpointBytesMax = 8ULL << 30U;
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".ckpt";
 constexpr std::string_view kPartWord{".part-"};
-// What another machine has written is seen here when this one asks the file server again.
-constexpr auto kPartPatience = std::chrono::seconds{30};
 constexpr auto kPartPollFirst = std::chrono::milliseconds{1};
 constexpr auto kPartPoll = std::chrono::milliseconds{20};
 constexpr std::size_t kChecksumBytes = 64;
@@ -143,7 +141,7 @@ std::string part_name(const PartSet& set, std::int32_t index) {
 // A part has its name once it is whole.
 Result<PartFile> wait_for_part(const std::filesystem::path& folder, std::string name,
                                const std::atomic<bool>& give_up) {
-    const auto end = std::chrono::steady_clock::now() + kPartPatience;
+    const auto end = std::chrono::steady_clock::now() + limits::kCheckpointPartPatience;
     for (auto pause = kPartPollFirst;; pause = std::min(2 * pause, kPartPoll)) {
         const Result<std::string> tail = read_plain_tail(folder / name, kChecksumBytes);
         if (tail && tail->size() == kChecksumBytes) {
@@ -156,7 +154,7 @@ Result<PartFile> wait_for_part(const std::filesystem::path& folder, std::string 
             return fail(Errc::unavailable,
                         "checkpoint: " + (folder / name).string() +
                             ", which another rank writes, is not there for rank 0 after " +
-                            std::to_string(kPartPatience.count()) +
+                            std::to_string(limits::kCheckpointPartPatience.count()) +
                             " s: that rank has ended, or the folder is not one that all share");
         }
         std::this_thread::sleep_for(pause);
@@ -165,7 +163,7 @@ Result<PartFile> wait_for_part(const std::filesystem::path& folder, std::string 
 
 // The whole checkpoint whose first file is this one.
 Result<Checkpoint> read_checkpoint(const std::filesystem::path& path, std::int64_t step) {
-    const Result<std::string> bytes = read_file(path, kCheckpointBytesMax);
+    const Result<std::string> bytes = read_file(path, limits::kCheckpointFileBytes);
     LOCKSTEP_TRY(bytes);
     Result<CheckpointFile> file = decode_file(*bytes);
     LOCKSTEP_TRY(file);
@@ -174,7 +172,8 @@ Result<Checkpoint> read_checkpoint(const std::filesystem::path& path, std::int64
     }
     for (const PartFile& part : file->parts) {
         const std::string name = std::filesystem::path{part.name}.filename().string();
-        const Result<std::string> more = read_file(path.parent_path() / name, kCheckpointBytesMax);
+        const Result<std::string> more =
+            read_file(path.parent_path() / name, limits::kCheckpointFileBytes);
         if (!more) {
             return fail(Error{more.error()}.in("part " + name));
         }

@@ -1,7 +1,9 @@
 #include "job/trainer/checkpoint_bytes.hpp"
 
 #include "job/base/digest.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,8 +19,6 @@ static_assert(std::endian::native == std::endian::little, "floats are stored lit
 constexpr std::string_view kMagic = "LOCKSTEP-CHECKPOINT 1 ";
 constexpr std::size_t kHashBytes = 64;
 constexpr std::array<const char*, 3> kSections{"parameters", "buffers", "optimizer"};
-constexpr std::size_t kSlicesMax = 1U << 20U;
-constexpr std::size_t kPartsMax = 1U << 17U;  // limits::kRanks
 
 std::size_t size_of(const SectionSizes& sizes, Section section) {
     return std::array{sizes.parameters, sizes.buffers,
@@ -94,7 +94,7 @@ void read_parts(const Json* json, std::vector<PartFile>& out, std::vector<FieldE
     if (json == nullptr) {
         return;
     }
-    if (!json->is_array() || json->size() > kPartsMax) {
+    if (!json->is_array() || json->size() > static_cast<std::size_t>(limits::kRanks)) {
         errors.push_back({"/parts", "must be an array"});
         return;
     }
@@ -126,7 +126,7 @@ Result<std::vector<SlicePlace>> slice_places(const Json* slices, const SectionSi
     const auto is_size = [](const Json& value) {
         return value.is_number_integer() && value.get<std::int64_t>() >= 0;
     };
-    if (!slices->is_array() || slices->size() > kSlicesMax) {
+    if (!slices->is_array() || slices->size() > limits::kCheckpointSlices) {
         return fail(Errc::corrupt, "header: slices");
     }
     for (const Json& each : *slices) {

@@ -1,6 +1,7 @@
 #include "job/trainer/idx_file.hpp"
 
 #include "job/base/files.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <zlib.h>
 
@@ -12,7 +13,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kIdxBytesMax = 2ULL << 30U;  // ImageNet's 1.3 M 28×28 thumbnails would fit
 constexpr std::uint8_t kUnsignedByte = 0x08;
 
 std::uint32_t big_endian(std::string_view bytes, std::size_t at) {
@@ -52,9 +52,9 @@ Result<std::string> read_gzip(const std::filesystem::path& path) {
         if (count == 0) {
             return bytes;
         }
-        if (bytes.size() + static_cast<std::size_t>(count) > kIdxBytesMax) {
+        if (bytes.size() + static_cast<std::size_t>(count) > limits::kIdxFileBytes) {
             return fail(Errc::invalid, path.string() + ": unpacks to more than " +
-                                           std::to_string(kIdxBytesMax) + " bytes");
+                                           std::to_string(limits::kIdxFileBytes) + " bytes");
         }
         bytes.append(block, 0, static_cast<std::size_t>(count));
     }
@@ -64,7 +64,7 @@ Result<std::string> read_gzip(const std::filesystem::path& path) {
 
 Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimensions) {
     const Result<std::string> bytes =
-        path.extension() == ".gz" ? read_gzip(path) : read_file(path, kIdxBytesMax);
+        path.extension() == ".gz" ? read_gzip(path) : read_file(path, limits::kIdxFileBytes);
     LOCKSTEP_TRY(bytes);
     const auto wrong = [&](const std::string& what) {
         return fail(Errc::invalid, path.string() + ": " + what);
@@ -88,7 +88,7 @@ Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimens
     }
     for (std::uint32_t i = 0; i < dimensions; ++i) {
         file.sizes.push_back(big_endian(*bytes, 4 + std::size_t{4} * i));
-        if (file.sizes.back() == 0 || expected > kIdxBytesMax / file.sizes.back()) {
+        if (file.sizes.back() == 0 || expected > limits::kIdxFileBytes / file.sizes.back()) {
             return wrong("a size of " + std::to_string(file.sizes.back()) + " makes no sense");
         }
         expected *= file.sizes.back();

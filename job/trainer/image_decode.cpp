@@ -1,5 +1,7 @@
 #include "job/trainer/image_decode.hpp"
 
+#include "job/trainer/trainer_limits.hpp"
+
 #include <png.h>
 
 #include <algorithm>
@@ -16,9 +18,6 @@
 namespace lockstep {
 namespace {
 
-// Of libjpeg's own: 6 bytes a pixel while a progressive image's scans come in.
-constexpr long kJpegBytesMax = 6 * kImagePixelsMax + (1L << 24U);
-
 bool is_jpeg(std::string_view bytes) {
     return bytes.starts_with("\xFF\xD8\xFF");
 }
@@ -28,10 +27,10 @@ bool is_png(std::string_view bytes) {
 }
 
 Status check_size(const ImageSize& size) {
-    if (size.height < 1 || size.width < 1 || size.height > kImagePixelsMax / size.width) {
+    if (size.height < 1 || size.width < 1 || size.height > limits::kImagePixels / size.width) {
         return fail(Errc::invalid, std::to_string(size.width) + " × " +
                                        std::to_string(size.height) + " pixels are more than " +
-                                       std::to_string(kImagePixelsMax));
+                                       std::to_string(limits::kImagePixels));
     }
     return {};
 }
@@ -59,13 +58,10 @@ void note_warning(j_common_ptr info, int level) {
     }
 }
 
-// A progressive JPEG may come in any number of scans, each of which decodes the whole image again:
-// of a few kilobytes that take hours. Ten are usual.
 void limit_scans(j_common_ptr info) {
-    constexpr int kScansMax = 200;
-    if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > kScansMax) {
+    if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > limits::kJpegScans) {
         auto* errors = reinterpret_cast<JpegErrors*>(info->err);
-        std::snprintf(errors->text, sizeof errors->text, "more than %d scans", kScansMax);
+        std::snprintf(errors->text, sizeof errors->text, "more than %d scans", limits::kJpegScans);
         std::longjmp(errors->leave, 1);
     }
 }
@@ -79,7 +75,7 @@ void begin(jpeg_decompress_struct& jpeg, JpegErrors& errors) {
     jpeg_create_decompress(&jpeg);
     errors.progress.progress_monitor = limit_scans;
     jpeg.progress = &errors.progress;
-    jpeg.mem->max_memory_to_use = kJpegBytesMax;
+    jpeg.mem->max_memory_to_use = limits::kJpegMemoryBytes;
 }
 
 // `row` is filled from its end backwards into itself: three bytes out of one or four.

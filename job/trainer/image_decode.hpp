@@ -1,6 +1,6 @@
 // Pictures of a file as bytes of red, green and blue: JPEG by libjpeg, PNG by libpng.
 // Pure functions, any thread. The bytes are a stranger's: what is damaged, or larger than
-// kImagePixelsMax, is `invalid` with the reason, not a crash.
+// limits::kImagePixels, is `invalid` with the reason, not a crash.
 #pragma once
 
 #include "job/base/result.hpp"
@@ -11,8 +11,6 @@
 #include <vector>
 
 namespace lockstep {
-
-inline constexpr std::int64_t kImagePixelsMax = 100'000'000;  // 300 MB; ImageNet's largest has 32 M
 
 inline constexpr std::size_t kImageColours = 3;  // red, green and blue
 

@@ -3,6 +3,7 @@
 #include "job/base/files.hpp"
 #include "job/trainer/kernels.hpp"
 #include "job/trainer/random.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,15 +13,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kImageFileMax = std::size_t{64} << 20U;
 constexpr int kEighths = 8;
 
 // Too large is the file's fault, not that of a limit which may give way.
 Result<std::string> read_image(const std::filesystem::path& file) {
-    Result<std::string> bytes = read_file(file, kImageFileMax);
+    Result<std::string> bytes = read_file(file, limits::kImageFileBytes);
     std::error_code none;
-    if (!bytes && std::filesystem::file_size(file, none) > kImageFileMax && !none) {
-        return fail(Errc::invalid, file.string() + ": larger than 64 MiB");
+    if (!bytes && std::filesystem::file_size(file, none) > limits::kImageFileBytes && !none) {
+        return fail(Errc::invalid, file.string() + ": larger than " +
+                                       std::to_string(limits::kImageFileBytes >> 20U) + " MiB");
     }
     return bytes;
 }

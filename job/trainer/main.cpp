@@ -18,6 +18,7 @@
 #include "job/trainer/products.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategy.hpp"
 
 #include <CLI/CLI.hpp>
 #include <malloc.h>
@@ -37,7 +38,6 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitWrong = 2;
 constexpr int kExitStopped = 143;
-constexpr auto kConnectPatience = std::chrono::seconds{4};  // of NCCL's, after SIGTERM
 
 struct Arguments {
     std::string config;
@@ -288,7 +288,7 @@ int train(const TrainConfig& given, const RankContext& context, RankClient* clie
     if (gpu) {
         const std::int32_t index = chosen->gpus.front();
         const auto give_up = [&ranks] {
-            return stop_signal::age() > kConnectPatience || (*ranks)->lost_peer().has_value();
+            return stop_is_overdue() || (*ranks)->lost_peer().has_value();
         };
         world.use_gpus(chosen->gpus,
                        [&meeting, index, give_up](const std::string& name, std::int32_t rank,

@@ -5,6 +5,7 @@
 #include "job/collective/memory_key_store.hpp"
 #include "job/trainer/client_key_store.hpp"
 #include "job/trainer/nccl_meeting.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -22,8 +23,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::chrono::minutes kMeetPatience{5};
 
 // PyTorch's store, whose failures are exceptions.
 class TorchKeyStore final : public KeyStore {
@@ -81,7 +80,7 @@ Result<std::unique_ptr<KeyStore>> join_store(const RankContext& context) {
     options.port = static_cast<std::uint16_t>(context.master_port);
     options.isServer = context.rank == 0 && !context.store_elsewhere;
     options.waitWorkers = false;  // the communicator waits, and says for whom
-    options.timeout = kMeetPatience;
+    options.timeout = limits::kMeetPatience;
     try {
         auto store = std::make_unique<c10d::TCPStore>(context.master_address, options);
         return std::make_unique<TorchKeyStore>(

@@ -1,6 +1,7 @@
 #include "job/trainer/safetensors.hpp"
 
 #include "job/base/json.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,9 +20,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kHeaderMax = 8U << 20U;  // 1024 tensors of our JSON's limit take 0.2 MiB
-constexpr std::uint64_t kValuesMax = 1ULL << 40U;
-constexpr std::size_t kDimensionsMax = 16;
 
 std::optional<std::uint64_t> bytes_of_dtype(std::string_view dtype) {
     struct Row {
@@ -56,7 +54,7 @@ std::optional<std::uint64_t> bounded(const Json& value) {
         return std::nullopt;
     }
     const auto number = value.get<std::int64_t>();
-    return number >= 0 && static_cast<std::uint64_t>(number) <= kValuesMax
+    return number >= 0 && static_cast<std::uint64_t>(number) <= limits::kSafetensorsValueBytes
                ? std::optional{static_cast<std::uint64_t>(number)}
                : std::nullopt;
 }
@@ -74,13 +72,13 @@ Result<TensorEntry> parse_entry(const Json& json) {
     if (!each) {
         return wrong("dtype \"" + out.dtype.substr(0, 16) + "\" is not known");
     }
-    if (json["shape"].size() > kDimensionsMax) {
-        return wrong("more than " + std::to_string(kDimensionsMax) + " dimensions");
+    if (json["shape"].size() > limits::kSafetensorsDimensions) {
+        return wrong("more than " + std::to_string(limits::kSafetensorsDimensions) + " dimensions");
     }
     std::uint64_t bytes = *each;
     for (const Json& side : json["shape"]) {
         const std::optional<std::uint64_t> size = bounded(side);
-        if (!size || (*size != 0 && bytes > kValuesMax / *size)) {
+        if (!size || (*size != 0 && bytes > limits::kSafetensorsValueBytes / *size)) {
             return wrong("a shape that no file has");
         }
         bytes *= *size;
@@ -205,9 +203,11 @@ Result<TensorFile> TensorFile::open(const std::filesystem::path& path) {
         !read_at(out.file_.get(), 0, reinterpret_cast<char*>(&length), kLengthBytes)) {
         return wrong(std::to_string(size) + " bytes");
     }
-    if (length > kHeaderMax || length > size - kLengthBytes) {
-        return wrong("a header of " + std::to_string(length) + " bytes, at most " +
-                     std::to_string(std::min(kHeaderMax, size - kLengthBytes)) + " here");
+    if (length > limits::kSafetensorsHeaderBytes || length > size - kLengthBytes) {
+        return wrong(
+            "a header of " + std::to_string(length) + " bytes, at most " +
+            std::to_string(std::min(limits::kSafetensorsHeaderBytes, size - kLengthBytes)) +
+            " here");
     }
     std::string json(length, '\0');
     if (!read_at(out.file_.get(), kLengthBytes, json.data(), json.size())) {

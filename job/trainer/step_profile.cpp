@@ -6,6 +6,7 @@
 #include "job/base/log.hpp"
 #include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategy.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <ATen/record_function.h>
 #include <fcntl.h>
@@ -29,8 +30,6 @@ namespace {
 
 using ProfileClock = std::chrono::steady_clock;
 
-constexpr std::size_t kMostSpans = 200'000;  // about 20 MB of text before it is packed
-constexpr std::size_t kTableRows = 40;
 constexpr int kCompression = 5;
 
 thread_local Recording* recording_here = nullptr;
@@ -99,7 +98,7 @@ class Recording {
         ++sum.calls;
         sum.total += took;
         sum.own += took - one.below;
-        if (spans_.size() < kMostSpans) {
+        if (spans_.size() < limits::kStepProfileSpans) {
             spans_.push_back({one.name, one.begun, took});
         }
     }
@@ -119,7 +118,9 @@ class Recording {
         phases_.back() += std::max(rest, 0.0);
         whole_ += whole;
     }
-    bool is_over() const { return ProfileClock::now() >= end_ || spans_.size() >= kMostSpans; }
+    bool is_over() const {
+        return ProfileClock::now() >= end_ || spans_.size() >= limits::kStepProfileSpans;
+    }
 
     const std::string& id() const { return id_; }
     std::size_t steps() const { return steps_.size(); }
@@ -227,7 +228,7 @@ std::string Recording::table() const {
     const auto milliseconds = [](ProfileClock::duration time) {
         return std::chrono::duration<double, std::milli>(time).count();
     };
-    for (std::size_t i = 0; i < std::min(order.size(), kTableRows); ++i) {
+    for (std::size_t i = 0; i < std::min(order.size(), limits::kStepProfileRows); ++i) {
         const Sum& sum = sums_[order[i]];
         std::snprintf(line.data(), line.size(), "%12.3f %12.3f %9lld  %.120s\n",
                       milliseconds(sum.own), milliseconds(sum.total),

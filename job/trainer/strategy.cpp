@@ -5,6 +5,7 @@
 #include "job/trainer/random.hpp"
 #include "job/trainer/step_profile.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <ATen/ATen.h>
 
@@ -20,9 +21,6 @@ namespace {
 using StepClock = std::chrono::steady_clock;
 
 constexpr std::int64_t kEvaluationBatch = 256;
-// After SIGTERM the other ranks get this long to finish the step with us; the agent's grace is 10
-// s.
-constexpr auto kStopPatience = std::chrono::seconds{4};
 
 double seconds_of(StepClock::duration time) {
     return std::chrono::duration<double>(time).count();
@@ -31,7 +29,7 @@ double seconds_of(StepClock::duration time) {
 }  // namespace
 
 bool stop_is_overdue() {
-    return stop_signal::age() > kStopPatience;
+    return stop_signal::age() > limits::kTrainStopPatience;
 }
 
 at::Device device_of(const World& world) {

@@ -10,9 +10,10 @@ import tree
 COMMON = "job/base/limits.hpp"
 LIMITS = {  # of what lies in a folder, the longest that fits; of all else: COMMON
     "job/cli/": "job/cli/cli_limits.hpp",
+    "job/trainer/": "job/trainer/trainer_limits.hpp",
 }
 HEADERS = ("daemon/",)
-WHOLE = ("daemon/control/", "job/agent/", "job/cli/", "scheduler-integration/local/", "scheduler-integration/slurm/")
+WHOLE = ("daemon/control/", "job/agent/", "job/cli/", "job/trainer/", "scheduler-integration/local/", "scheduler-integration/slurm/")
 CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr\s+(?P<type>[^=({;]+?)\s+(?P<name>k[A-Z]\w*)\s*(?P<value>[={][^;]*);",
                       re.MULTILINE)
 CAP = re.compile(r"(?:Bytes|Seconds|Patience|Timeout|Deadline|Waiting|Kept|Shown|Page|Cells|Points|Most|Max|PerJob|OfUser|OfJob"
@@ -100,6 +101,20 @@ LOCAL = {
     "job/cli/samples.cpp": {"kBetweenSampleTries": "retry"},
     "job/cli/screen.cpp": {"kSequence": "cost"},
     "job/cli/submit.cpp": {"kFirstPause": "retry"},
+    "job/trainer/checkpoint.cpp": {"kPartPollFirst": "poll", "kPartPoll": "poll", "kChecksumBytes": "format"},
+    "job/trainer/checkpoint_bytes.cpp": {"kHashBytes": "format"},
+    "job/trainer/cuda_device.cpp": {"kGiveUpPoll": "poll"},
+    "job/trainer/data/table.cpp": {"kShown": "text"},
+    "job/trainer/kernels.cpp": {"kLanesMax": "buffer"},
+    "job/trainer/loader.hpp": {"kBytes": "buffer"},
+    "job/trainer/loss_scale.hpp": {"kScaleMax": "type"},
+    "job/trainer/main.cpp": {"kKept": "buffer"},
+    "job/trainer/pair_measurement.cpp": {"kExchangeBytes": "test"},
+    "job/trainer/reducer.cpp": {"kBucketMax": "buffer", "kGiveUpPoll": "poll"},
+    "job/trainer/safetensors.cpp": {"kLengthBytes": "format"},
+    "job/trainer/strategies/device_parallel.cpp": {"kEagerSteps": "cost"},
+    "job/trainer/strategies/device_sums.hpp": {"kBucketBytes": "buffer"},
+    "job/trainer/text_kernels.cpp": {"kMost": "type"},
     "scheduler-integration/local/local_scheduler.cpp": {"kGpuFileBytes": "read"},
     "scheduler-integration/slurm/hostlist.cpp": {"kNameBytes": "format", "kItemBytes": "read"},
     "scheduler-integration/slurm/slurm_exec.cpp": {"kTicketBytes": "format"},

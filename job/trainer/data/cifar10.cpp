@@ -3,6 +3,7 @@
 // Source: https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
 #include "job/base/files.hpp"
 #include "job/trainer/dataset.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <string>
 #include <utility>
@@ -15,7 +16,6 @@ constexpr std::size_t kCifarSide = 32;
 constexpr std::size_t kCifarPlane = kCifarSide * kCifarSide;
 constexpr std::size_t kCifarChannels = 3;
 constexpr std::size_t kCifarRecord = 1 + kCifarChannels * kCifarPlane;
-constexpr std::size_t kCifarFileMax = 1U << 30U;  // the files have 30,730,000 bytes each
 constexpr std::uint8_t kCifarClasses = 10;
 
 struct Records {
@@ -24,7 +24,7 @@ struct Records {
 };
 
 Status append_records(const std::filesystem::path& path, Records& out) {
-    const Result<std::string> bytes = read_file(path, kCifarFileMax);
+    const Result<std::string> bytes = read_file(path, limits::kCifarFileBytes);
     LOCKSTEP_TRY(bytes);
     const auto wrong = [&](const std::string& what) {
         return fail(Errc::invalid, path.string() + ": " + what);

@@ -2,6 +2,7 @@
 // example and of torchvision.datasets.ImageFolder, whose classes are numbered by name, too.
 #include "job/trainer/dataset.hpp"
 #include "job/trainer/image_files.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -16,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kImageClassesMax = 65'536;
 // Heads that are read before the training begins: of more, evenly spread ones. Each takes 50 µs, on
 // a distant file system a millisecond.
 constexpr std::size_t kHeadsChecked = 4'096;
@@ -92,7 +92,7 @@ Result<Dataset> load_images(const TrainConfig& config) {
     if (!classes) {
         return fail(classes.error());
     }
-    if (classes->empty() || classes->size() > kImageClassesMax) {
+    if (classes->empty() || classes->size() > limits::kImageClasses) {
         return fail(Errc::invalid, (folder / "train").string() + ": has " +
                                        std::to_string(classes->size()) +
                                        " folders, must have one for each class");

@@ -6,6 +6,7 @@
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/trainer/dataset.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <algorithm>
 #include <string>
@@ -16,10 +17,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPairsBytesMax = 1U << 30U;
-constexpr std::size_t kPairsRowsMax = 1U << 31U;  // bytes of all samples
-constexpr std::uint8_t kPadding = 0;              // ColumnType::answer: no answer
-constexpr std::uint8_t kBegin = 2;                // STX and ETX, which no text has
+constexpr std::uint8_t kPadding = 0;  // ColumnType::answer: no answer
+constexpr std::uint8_t kBegin = 2;    // STX and ETX, which no text has
 constexpr std::uint8_t kEnd = 3;
 constexpr std::size_t kTestEvery = 10;
 
@@ -113,7 +112,7 @@ SampleSet pair_samples(const std::vector<Pair>& pairs, std::int64_t context) {
 }  // namespace
 
 Result<Dataset> load_pairs(const TrainConfig& config) {
-    const Result<std::string> read = read_file(config.dataset_path, kPairsBytesMax);
+    const Result<std::string> read = read_file(config.dataset_path, limits::kPairsFileBytes);
     LOCKSTEP_TRY(read);
     const auto wrong = [&](const std::string& what) {
         return fail(Errc::invalid, config.dataset_path + ": " + what);
@@ -131,7 +130,8 @@ Result<Dataset> load_pairs(const TrainConfig& config) {
                      std::to_string(context) + " bytes each, must be at least 10 (" +
                      std::to_string(pairs->longer) + " are longer)");
     }
-    if ((pairs->train.size() + pairs->test.size()) > kPairsRowsMax / (3 * context + 2)) {
+    if ((pairs->train.size() + pairs->test.size()) >
+        limits::kPairsSampleBytes / (3 * context + 2)) {
         return wrong("too many pairs for a context of " + std::to_string(context));
     }
     if (pairs->longer > 0) {

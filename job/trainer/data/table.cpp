@@ -5,6 +5,7 @@
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
 #include "job/trainer/dataset.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -22,8 +23,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kTableBytesMax = 1U << 30U;
-constexpr std::size_t kColumnsMax = 65'536;
 constexpr std::size_t kRowsForATest = 10;
 constexpr std::string_view kBlanks = " \t\r";
 
@@ -73,9 +72,10 @@ struct Rows {
 
 // The columns, from the first line: their names, or their numbers if it has numbers.
 Result<Rows> first_line(const std::vector<std::string_view>& cells) {
-    if (cells.size() < 2 || cells.size() > kColumnsMax) {
+    if (cells.size() < 2 || cells.size() > limits::kTableColumns) {
         return fail(Errc::invalid, "has " + std::to_string(cells.size()) +
-                                       " columns, must be 2 to " + std::to_string(kColumnsMax));
+                                       " columns, must be 2 to " +
+                                       std::to_string(limits::kTableColumns));
     }
     Rows out;
     out.named = std::none_of(cells.begin(), cells.end(),
@@ -199,7 +199,7 @@ SampleSet samples_of(const Rows& rows, const std::vector<TableColumn>& columns, 
 }  // namespace
 
 Result<Dataset> load_table(const TrainConfig& config) {
-    const Result<std::string> read = read_file(config.dataset_path, kTableBytesMax);
+    const Result<std::string> read = read_file(config.dataset_path, limits::kTableFileBytes);
     LOCKSTEP_TRY(read);
     const auto wrong = [&](const std::string& what) {
         return fail(Errc::invalid, config.dataset_path + ": " + what);

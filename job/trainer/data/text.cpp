@@ -2,6 +2,7 @@
 // each; the last tenth is the test set.
 #include "job/base/files.hpp"
 #include "job/trainer/dataset.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <algorithm>
 #include <string>
@@ -10,8 +11,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::size_t kTextBytesMax = 1U << 30U;
 
 // Samples of [begin, end): input is context bytes, target the same one byte later.
 SampleSet text_samples(const std::shared_ptr<const std::vector<std::uint8_t>>& bytes,
@@ -27,7 +26,7 @@ SampleSet text_samples(const std::shared_ptr<const std::vector<std::uint8_t>>& b
 }  // namespace
 
 Result<Dataset> load_text(const TrainConfig& config) {
-    const Result<std::string> read = read_file(config.dataset_path, kTextBytesMax);
+    const Result<std::string> read = read_file(config.dataset_path, limits::kTextFileBytes);
     LOCKSTEP_TRY(read);
     const auto context = static_cast<std::size_t>(config.context);
     const std::size_t least = 2 * (context + 1);

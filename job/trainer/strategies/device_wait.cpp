@@ -1,6 +1,7 @@
 #include "job/trainer/strategies/device_wait.hpp"
 
 #include "job/trainer/strategy.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
 #include <chrono>
 #include <optional>
@@ -11,7 +12,6 @@ namespace {
 
 using WaitClock = std::chrono::steady_clock;
 
-constexpr auto kGpuPatience = std::chrono::seconds{3};
 // Polls, 100 ms apart, that find a connection ended before it is a loss: a rank that was told to
 // stop may be done a moment before this one.
 constexpr int kLostPolls = 3;
@@ -25,7 +25,8 @@ void wait_for_own_work(at::Device device) {
 }
 
 bool comes_to_an_end(at::Device device) {
-    return device.is_cpu() || cuda_device::finished([until = WaitClock::now() + kGpuPatience] {
+    return device.is_cpu() ||
+           cuda_device::finished([until = WaitClock::now() + limits::kGpuEndPatience] {
                return WaitClock::now() > until;
            });
 }
