@@ -1,5 +1,6 @@
 #include "job/async/http_client.hpp"
 
+#include "job/async/async_limits.hpp"
 #include "job/async/connect.hpp"
 #include "job/async/net_stream.hpp"
 #include "job/base/text.hpp"
@@ -28,15 +29,11 @@ namespace http = beast::http;
 using Clock = std::chrono::steady_clock;
 using HttpParser = http::response_parser<http::string_body>;
 
-// A page of 1,000 jobs or the largest series answer is a few MiB; more is not a daemon of ours.
-constexpr std::uint64_t kAnswerBytes = 256ULL << 20U;
-constexpr std::uint32_t kAnswerHeaderBytes = 64U << 10U;
-
 // One exchange. Lives in the coroutine's frame; everything that refers to it ends before it.
 struct Exchange {
     explicit Exchange(NetStream connected) : stream(std::move(connected)) {
-        parser.header_limit(kAnswerHeaderBytes);
-        parser.body_limit(kAnswerBytes);
+        parser.header_limit(limits::kAnswerHeaderBytes);
+        parser.body_limit(limits::kDaemonAnswerBytes);
     }
     NetStream stream;
     StreamDeadline deadline{stream};

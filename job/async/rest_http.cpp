@@ -1,5 +1,6 @@
 #include "job/async/rest_http.hpp"
 
+#include "job/async/async_limits.hpp"
 #include "job/async/name_lookup.hpp"
 #include "job/async/net_stream.hpp"
 #include "job/async/tls.hpp"
@@ -28,7 +29,6 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using GenericSocket = net::generic::stream_protocol::socket;
 
-constexpr std::uint32_t kHeaderBytes = 64U << 10U;
 constexpr std::size_t kUnixPathBytes = 107;  // sockaddr_un.sun_path with its NUL
 
 http::request<http::string_body> to_beast(const RestAddress& address, ClientRequest& request) {
@@ -203,7 +203,7 @@ Task<void> RestHttp::talk(std::shared_ptr<Exchange> exchange, ClientRequest requ
     }
     const auto message = to_beast(address_, request);
     http::response_parser<http::string_body> parser;
-    parser.header_limit(kHeaderBytes);
+    parser.header_limit(limits::kAnswerHeaderBytes);
     parser.body_limit(answer_bytes_);
     beast::flat_buffer buffer;
     ErrorCode ec;

@@ -1,5 +1,6 @@
 #include "job/async/ws_client.hpp"
 
+#include "job/async/async_limits.hpp"
 #include "job/async/connect.hpp"
 #include "job/async/unix_socket.hpp"
 #include "job/base/json.hpp"
@@ -21,8 +22,6 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 namespace websocket = beast::websocket;
 
-// Without a word from the daemon for this long (half of it brings a ping) the connection is dead.
-constexpr auto kSilence = std::chrono::seconds{20};
 constexpr std::size_t kDetailBytes = 256;
 
 // ": " and what an RFC 9457 answer gives as the reason.
@@ -77,7 +76,7 @@ Task<Status> WsClient::connect(Endpoint endpoint, std::string target, std::strin
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         until - std::chrono::steady_clock::now());
     const websocket::stream_base::timeout patience{std::max(left, std::chrono::milliseconds{1}),
-                                                   kSilence, true};
+                                                   limits::kDaemonSilence, true};
     stream.set_option(patience);
     auto decorate = [token = std::move(bearer)](websocket::request_type& request) {
         request.set(http::field::authorization, "Bearer " + token);

@@ -1,5 +1,7 @@
 #include "job/collective/nccl_ranks.hpp"
 
+#include "job/collective/collective_limits.hpp"
+
 #include <algorithm>
 #include <functional>
 #include <ranges>
@@ -12,7 +14,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kInitPoll = 2ms;  // NCCL notifies nobody of the state of a communicator
 constexpr auto kWatchTick = 50ms;
-constexpr auto kEndTimeout = 10s;
 constexpr std::size_t kScratchBytes = 256;
 
 }  // namespace
@@ -125,7 +126,7 @@ NcclRanks::~NcclRanks() {
     if (comm_ != nullptr && well && api.comm_finalize != nullptr) {
         // Every operation comes to its end, on every rank: unless one of them is lost.
         nccl::Result state = api.comm_finalize(comm_);
-        const auto end = Clock::now() + kEndTimeout;
+        const auto end = Clock::now() + limits::kNcclEndPatience;
         while (state == nccl::kInProgress && Clock::now() < end) {
             std::this_thread::sleep_for(kInitPoll);
             api.comm_get_async_error(comm_, &state);
@@ -300,7 +301,7 @@ Result<std::unique_ptr<NcclCommunicator>> NcclRanks::shrink(std::span<const std:
         api.comm_get_async_error(comm_, &out);
         return out;
     };
-    const auto revoked = Clock::now() + kEndTimeout;  // ncclCommRevoke takes its time
+    const auto revoked = Clock::now() + limits::kNcclEndPatience;  // ncclCommRevoke takes its time
     while (state() == nccl::kInProgress && Clock::now() < revoked) {
         std::this_thread::sleep_for(kInitPoll);
     }

@@ -1,6 +1,7 @@
 #include "job/collective/nccl_watch.hpp"
 
 #include "job/base/text.hpp"
+#include "job/collective/collective_limits.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -10,16 +11,14 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kNamedRanks = 8;
-
 // "rank 3", "ranks 3, 5 and 9 others".
 std::string named(const std::vector<std::int32_t>& ranks) {
     std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < std::min(ranks.size(), kNamedRanks); ++i) {
+    for (std::size_t i = 0; i < std::min(ranks.size(), limits::kNcclRanksNamed); ++i) {
         out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
     }
-    if (ranks.size() > kNamedRanks) {
-        out += " and " + std::to_string(ranks.size() - kNamedRanks) + " others";
+    if (ranks.size() > limits::kNcclRanksNamed) {
+        out += " and " + std::to_string(ranks.size() - limits::kNcclRanksNamed) + " others";
     }
     return out;
 }

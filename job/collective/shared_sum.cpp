@@ -4,6 +4,7 @@
 #include "job/base/files.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/unique_fd.hpp"
+#include "job/collective/collective_limits.hpp"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -31,8 +32,6 @@ constexpr std::size_t kSlots = 8;  // of each rank: how far one may be ahead of 
 // A block of no more is reduced whole by every rank. Measured on two cores of one machine, by
 // tests/bench/run trainer.
 constexpr std::size_t kWholeBytes = 256U << 10U;
-// Whoever gets further wakes all that wait, so it is for the ranks of one machine that have a few.
-constexpr std::int32_t kRanksMax = 16;
 constexpr std::chrono::milliseconds kLook{100};  // after those that are lost
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -53,7 +52,7 @@ struct alignas(kLine) Board {
     std::array<char, 64> secret;  // that the memory is the one that was meant
     alignas(kLine) std::atomic<std::uint32_t> news;
     std::atomic<std::uint32_t> waiting;
-    std::array<Progress, kRanksMax> ranks;
+    std::array<Progress, limits::kSharedSumRanks> ranks;
 };
 
 void futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, const timespec* most) {
@@ -334,7 +333,7 @@ SharedSum::~SharedSum() = default;
 
 std::unique_ptr<SharedSum> SharedSum::meet(std::int32_t rank, std::int32_t ranks,
                                            const Gather& gather) {
-    if (ranks < 2 || ranks > kRanksMax) {
+    if (ranks < 2 || ranks > limits::kSharedSumRanks) {
         return nullptr;
     }
     auto memory = std::make_unique<Memory>(rank, ranks);

@@ -1,5 +1,7 @@
 #include "job/rank/client.hpp"
 
+#include "job/rank/rank_limits.hpp"
+
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -19,7 +21,6 @@ using Clock = std::chrono::steady_clock;
 // A value of 1 MiB is 1.4 MB of base 64; with key and frame it fits. A SEQPACKET message must fit
 // the send buffer, and the kernel caps the request at net.core.wmem_max (212,992 by default).
 constexpr int kSendBuffer = 2 << 20;
-constexpr std::chrono::seconds kAnnouncePatience{1};
 constexpr std::size_t kAnswerBytes = 4U << 20U;
 
 Errc code_of(std::string_view word) {
@@ -85,7 +86,8 @@ bool RankClient::checkpoint(std::int64_t step, const std::string& path) {
     message["step"] = step;
     message["path"] = path;
     const bool sent =
-        send_request(dump_json(message), Clock::now() + kAnnouncePatience).has_value();
+        send_request(dump_json(message), Clock::now() + limits::kCheckpointReportPatience)
+            .has_value();
     if (!sent) {
         dropped_.fetch_add(1, std::memory_order_relaxed);
     }

@@ -24,7 +24,6 @@ namespace lockstep {
 class RankClient {
   public:
     using Timeout = std::chrono::milliseconds;
-    static constexpr Timeout kAnswerTimeout{30'000};
 
     // Connects to the socket at `path`. invalid: the path does not fit a socket address;
     // unavailable: nobody listens.

@@ -2,6 +2,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/rank/client.hpp"
+#include "job/rank/rank_limits.hpp"
 
 namespace lockstep {
 namespace {
@@ -50,7 +51,7 @@ Status RankClient::set(const std::string& key, std::string_view value, Write wri
     if (write == Write::once) {
         request["once"] = true;
     }
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
+    const Result<Json> answer = ask(std::move(request), limits::kRankAnswerPatience);
     return answer ? Status{} : fail(answer.error().in("set " + key));
 }
 
@@ -77,7 +78,7 @@ Status RankClient::multi_set(const std::vector<std::pair<std::string, std::strin
     if (write == Write::once) {
         request["once"] = true;
     }
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
+    const Result<Json> answer = ask(std::move(request), limits::kRankAnswerPatience);
     return answer ? Status{} : fail(answer.error().in("multi_set"));
 }
 
@@ -95,7 +96,7 @@ Result<RankClient::Swap> RankClient::cas(const std::string& key, std::string_vie
         request["expected"] = base64_encode(expected);
     }
     request["value"] = base64_encode(value);
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
+    const Result<Json> answer = ask(std::move(request), limits::kRankAnswerPatience);
     if (!answer) {
         return fail(answer.error().in("cas " + key));
     }
@@ -122,7 +123,7 @@ Result<std::string> RankClient::get(const std::string& key) {
     Json request;
     request["op"] = "get";
     request["key"] = key;
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
+    const Result<Json> answer = ask(std::move(request), limits::kRankAnswerPatience);
     if (!answer) {
         return fail(answer.error().in("get " + key));
     }
@@ -142,7 +143,7 @@ Result<std::vector<std::string>> RankClient::multi_get(const std::vector<std::st
     Json request;
     request["op"] = "multi_get";
     request["keys"] = keys;
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
+    const Result<Json> answer = ask(std::move(request), limits::kRankAnswerPatience);
     if (!answer) {
         return fail(answer.error().in("multi_get"));
     }
@@ -169,7 +170,7 @@ Result<std::int64_t> RankClient::add(const std::string& key, std::int64_t delta)
     request["op"] = "add";
     request["key"] = key;
     request["delta"] = delta;
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
+    const Result<Json> answer = ask(std::move(request), limits::kRankAnswerPatience);
     if (!answer) {
         return fail(answer.error().in("add " + key));
     }
@@ -187,7 +188,7 @@ Result<bool> RankClient::remove(const std::string& key) {
     Json request;
     request["op"] = "delete";
     request["key"] = key;
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
+    const Result<Json> answer = ask(std::move(request), limits::kRankAnswerPatience);
     if (!answer) {
         return fail(answer.error().in("delete " + key));
     }

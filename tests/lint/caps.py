@@ -9,11 +9,15 @@ import tree
 
 COMMON = "job/base/limits.hpp"
 LIMITS = {  # of what lies in a folder, the longest that fits; of all else: COMMON
+    "job/async/": "job/async/async_limits.hpp",
     "job/cli/": "job/cli/cli_limits.hpp",
+    "job/collective/": "job/collective/collective_limits.hpp",
+    "job/rank/": "job/rank/rank_limits.hpp",
     "job/trainer/": "job/trainer/trainer_limits.hpp",
 }
 HEADERS = ("daemon/",)
-WHOLE = ("daemon/control/", "job/agent/", "job/cli/", "job/trainer/", "scheduler-integration/local/", "scheduler-integration/slurm/")
+WHOLE = ("daemon/control/", "job/agent/", "job/async/", "job/cli/", "job/collective/",
+         "job/nccl_test/", "job/rank/", "job/trainer/", "scheduler-integration/local/", "scheduler-integration/slurm/")
 CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr\s+(?P<type>[^=({;]+?)\s+(?P<name>k[A-Z]\w*)\s*(?P<value>[={][^;]*);",
                       re.MULTILINE)
 CAP = re.compile(r"(?:Bytes|Seconds|Patience|Timeout|Deadline|Waiting|Kept|Shown|Page|Cells|Points|Most|Max|PerJob|OfUser|OfJob"
@@ -85,6 +89,14 @@ LOCAL = {
     "job/agent/ranks/task_wire.cpp": {"kTaskReadBytes": "buffer"},
     "job/agent/torch_store/tcp_store.cpp": {"kStoreReadBytes": "buffer"},
     "job/agent/torch_store/tcp_store_reply.hpp": {"kEntryBytes": "cost", "kWaitBytes": "cost"},
+    "job/async/name_lookup.cpp": {"kLookupFarewell": "turn"},
+    "job/async/net_stream.hpp": {"kRecordBytes": "format"},
+    "job/async/one_request_server.cpp": {"kReceiveBytes": "buffer", "kAcceptPause": "retry"},
+    "job/async/rest_http.cpp": {"kUnixPathBytes": "format"},
+    "job/async/side_thread.cpp": {"kSideFarewell": "turn"},
+    "job/async/slices.hpp": {"kSlice": "turn"},
+    "job/async/unix_socket.cpp": {"kTryAgain": "retry"},
+    "job/async/ws_client.cpp": {"kDetailBytes": "text"},
     "job/cli/acting.cpp": {"kAskPause": "retry"},
     "job/cli/daemon_start.cpp": {"kStartTurn": "poll"},
     "job/cli/disk.cpp": {"kBetween": "retry"},
@@ -101,6 +113,16 @@ LOCAL = {
     "job/cli/samples.cpp": {"kBetweenSampleTries": "retry"},
     "job/cli/screen.cpp": {"kSequence": "cost"},
     "job/cli/submit.cpp": {"kFirstPause": "retry"},
+    "job/collective/gloo_exchange.cpp": {"kPairBytes": "cost", "kGroupBytes": "cost", "kPieceBytes": "buffer"},
+    "job/collective/gloo_watch.cpp": {"kForever": "format"},
+    "job/collective/nccl_operations.cpp": {"kEnqueuePoll": "poll", "kBarrierPoll": "poll", "kVerdictPoll": "poll"},
+    "job/collective/nccl_ranks.cpp": {"kInitPoll": "poll", "kWatchTick": "poll", "kScratchBytes": "buffer"},
+    "job/collective/peer_keys.cpp": {"kConnectAgain": "retry"},
+    "job/collective/shared_sum.cpp": {"kSlotBytes": "buffer", "kWholeBytes": "cost", "kLook": "poll"},
+    "job/nccl_test/gpu_rank.cpp": {"kLargeBytes": "test", "kProbeBytes": "test", "kSliceBytes": "buffer", "kLargeSeconds": "test",
+                                   "kSmallSeconds": "test"},
+    "job/rank/c/lockstep_c.cpp": {"kLongestSeconds": "type"},
+    "job/rank/client.cpp": {"kAnswerBytes": "read"},
     "job/trainer/checkpoint.cpp": {"kPartPollFirst": "poll", "kPartPoll": "poll", "kChecksumBytes": "format"},
     "job/trainer/checkpoint_bytes.cpp": {"kHashBytes": "format"},
     "job/trainer/cuda_device.cpp": {"kGiveUpPoll": "poll"},
