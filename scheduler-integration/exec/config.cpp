@@ -1,5 +1,6 @@
 #include "scheduler-integration/exec/config.hpp"
 
+#include "scheduler-integration/exec/exec_limits.hpp"
 #include "scheduler-integration/slurm/batch_text.hpp"
 
 #include <fcntl.h>
@@ -18,8 +19,6 @@ namespace {
 
 using slurm::is_plain_path;
 using slurm::only_of;
-
-constexpr std::size_t kConfigBytes = 64U << 10U;
 
 std::string trimmed(const std::string& text) {
     const auto begin = text.find_first_not_of(" \t\r");
@@ -202,7 +201,7 @@ std::string load_config(const std::string& path, Config& out) {
     if (std::string problem = open_checked(path, false, fd); !problem.empty()) {
         return problem;
     }
-    std::string text(kConfigBytes, '\0');
+    std::string text(limits::kExecConfigBytes, '\0');
     const ssize_t got = ::read(fd, text.data(), text.size());
     ::close(fd);
     if (got < 0 || static_cast<std::size_t>(got) == text.size()) {

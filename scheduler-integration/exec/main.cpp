@@ -5,6 +5,7 @@
 //   lockstep-exec [CONFIG]          serves the connection on descriptor 0, once
 //   lockstep-exec --check [CONFIG]  says what is wrong with the configuration
 #include "scheduler-integration/exec/config.hpp"
+#include "scheduler-integration/exec/exec_limits.hpp"
 #include "scheduler-integration/exec/order.hpp"
 #include "scheduler-integration/exec/person.hpp"
 #include "scheduler-integration/exec/reply.hpp"
@@ -33,8 +34,6 @@ namespace lockstep::exec {
 namespace {
 
 constexpr uid_t kNobody = 65'534;
-constexpr unsigned kReadSeconds = 10;    // a request that has not come by then never will
-constexpr unsigned kTotalSeconds = 300;  // sbatch itself tries again for two minutes
 
 Order order;  // too large for the stack; zero until it has been read
 unsigned char frame[kFrameBytes];
@@ -90,7 +89,7 @@ void take_order() {
     const pid_t child = ::fork();
     if (child == 0) {
         ::close(ends[0]);
-        ::alarm(kReadSeconds);
+        ::alarm(limits::kExecRequestSeconds);
         if (!become_nobody(kNobody, kNobody).empty() || ::prctl(PR_SET_DUMPABLE, 0) != 0 ||
             ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) {
             ::_exit(2);
@@ -230,7 +229,7 @@ int main(int argc, char** argv) {
     }
     rlimit core{};
     start_clean(core);
-    ::alarm(kTotalSeconds);
+    ::alarm(lockstep::limits::kExecTotalSeconds);
     if (check) {
         Config config;
         const std::string problem = load_config(path, config);

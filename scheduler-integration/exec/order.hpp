@@ -84,7 +84,6 @@ struct ReplyHead {
     std::uint32_t out_size;
     std::uint32_t err_size;
 };
-inline constexpr std::size_t kOutputBytes = 16U << 20U;  // of a program, each of the two
 
 // Reads a frame's body. nullptr, or what is wrong with it. Uses no memory but `out`'s, and makes no
 // call of the system: it runs where there are none.

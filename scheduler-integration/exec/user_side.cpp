@@ -1,5 +1,6 @@
 #include "scheduler-integration/exec/user_side.hpp"
 
+#include "scheduler-integration/exec/exec_limits.hpp"
 #include "scheduler-integration/slurm/batch_text.hpp"
 #include "scheduler-integration/slurm/query_words.hpp"
 
@@ -141,7 +142,8 @@ Reply run(const Program& where, const std::string& program, std::vector<std::str
                 continue;
             }
             const ssize_t got = ::read(watched[i].fd, piece, sizeof piece);
-            if (got <= 0 || texts[i]->size() + static_cast<std::size_t>(got) > kOutputBytes) {
+            if (got <= 0 ||
+                texts[i]->size() + static_cast<std::size_t>(got) > limits::kExecOutputBytes) {
                 ::close(watched[i].fd);  // more than that ends the program: SIGPIPE
                 watched[i].fd = -1;
             } else {

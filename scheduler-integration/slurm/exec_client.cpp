@@ -1,5 +1,7 @@
 #include "scheduler-integration/slurm/exec_client.hpp"
 
+#include "scheduler-integration/exec/exec_limits.hpp"
+
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -110,8 +112,8 @@ Result<ExecReply> read_reply(int fd, Deadline until) {
     // It is sent in one piece, and the socket had room.
     if (got != static_cast<ssize_t>(sizeof head) || head.magic != exec::kMagic ||
         head.status > static_cast<std::uint32_t>(exec::Status::failed) ||
-        head.message_size > exec::kOutputBytes || head.out_size > exec::kOutputBytes ||
-        head.err_size > exec::kOutputBytes) {
+        head.message_size > limits::kExecOutputBytes || head.out_size > limits::kExecOutputBytes ||
+        head.err_size > limits::kExecOutputBytes) {
         return fail(no_answer(false));
     }
     out.status = static_cast<exec::Status>(head.status);

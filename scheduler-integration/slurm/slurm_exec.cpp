@@ -5,6 +5,7 @@
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/model/wire/wire.hpp"
+#include "scheduler-integration/exec/exec_limits.hpp"
 
 #include <functional>
 #include <utility>
@@ -21,7 +22,7 @@ ProgramOutput output_of(const ExecReply& reply) {
     } else {
         out.exit_status = reply.exit;
     }
-    out.overflowed = reply.out.size() >= exec::kOutputBytes;
+    out.overflowed = reply.out.size() >= limits::kExecOutputBytes;
     out.out = reply.out;
     out.err = reply.err;
     return out;

@@ -14,10 +14,11 @@ LIMITS = {  # of what lies in a folder, the longest that fits; of all else: COMM
     "job/collective/": "job/collective/collective_limits.hpp",
     "job/rank/": "job/rank/rank_limits.hpp",
     "job/trainer/": "job/trainer/trainer_limits.hpp",
+    "scheduler-integration/exec/": "scheduler-integration/exec/exec_limits.hpp",
 }
 HEADERS = ("daemon/",)
-WHOLE = ("daemon/control/", "job/agent/", "job/async/", "job/cli/", "job/collective/",
-         "job/nccl_test/", "job/rank/", "job/trainer/", "scheduler-integration/local/", "scheduler-integration/slurm/")
+WHOLE = ("daemon/control/", "job/agent/", "job/async/", "job/cli/",
+         "job/collective/", "job/nccl_test/", "job/rank/", "job/trainer/", "scheduler-integration/")
 CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr\s+(?P<type>[^=({;]+?)\s+(?P<name>k[A-Z]\w*)\s*(?P<value>[={][^;]*);",
                       re.MULTILINE)
 CAP = re.compile(r"(?:Bytes|Seconds|Patience|Timeout|Deadline|Waiting|Kept|Shown|Page|Cells|Points|Most|Max|PerJob|OfUser|OfJob"
@@ -137,6 +138,7 @@ LOCAL = {
     "job/trainer/strategies/device_parallel.cpp": {"kEagerSteps": "cost"},
     "job/trainer/strategies/device_sums.hpp": {"kBucketBytes": "buffer"},
     "job/trainer/text_kernels.cpp": {"kMost": "type"},
+    "scheduler-integration/exec/order.hpp": {"kPayloadBytes": "format"},
     "scheduler-integration/local/local_scheduler.cpp": {"kGpuFileBytes": "read"},
     "scheduler-integration/slurm/hostlist.cpp": {"kNameBytes": "format", "kItemBytes": "read"},
     "scheduler-integration/slurm/slurm_exec.cpp": {"kTicketBytes": "format"},

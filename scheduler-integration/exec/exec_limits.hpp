@@ -1,0 +1,17 @@
+// What administrators, users and lockstepd run into with lockstep-exec, each with its reason. Needs
+// nothing of Lockstep, as all of lockstep-exec.
+#pragma once
+
+#include <cstddef>
+
+namespace lockstep::limits {
+
+inline constexpr std::size_t kExecConfigBytes = 64U << 10U;  // exec.conf: a dozen lines
+// A request that has not come by then never will.
+inline constexpr unsigned kExecRequestSeconds = 10;
+// All of one connection: sbatch itself tries again for two minutes.
+inline constexpr unsigned kExecTotalSeconds = 300;
+// Of a program's output, and as much of its errors: squeue and sacct of a user with 10,000 jobs.
+inline constexpr std::size_t kExecOutputBytes = 16U << 20U;
+
+}  // namespace lockstep::limits
