@@ -1,5 +1,6 @@
 #include "daemon/backup/file_copy.hpp"
 
+#include "daemon/backup/backup_limits.hpp"
 #include "job/base/digest.hpp"
 
 #include <dirent.h>
@@ -20,7 +21,6 @@ namespace {
 
 constexpr std::size_t kPiece = 1U << 20U;
 constexpr mode_t kPermissions = 0777;
-constexpr int kDepth = 256;  // of folders
 
 bool is_gone(int error) {
     return error == ENOENT || error == ENOTDIR || error == ELOOP;
@@ -133,7 +133,7 @@ class FolderCopy {
         if (S_ISDIR(info.st_mode)) {
             UniqueFd inner{
                 ::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
-            if (!inner || depth >= kDepth) {
+            if (!inner || depth >= limits::kBackupFolderDepth) {
                 return !inner && is_gone(errno) ? Status{}
                                                 : leave(prefix, path, 0, "folder not readable");
             }

@@ -9,6 +9,9 @@ import tree
 
 COMMON = "job/base/limits.hpp"
 LIMITS = {  # of what lies in a folder, the longest that fits; of all else: COMMON
+    "daemon/backup/": "daemon/backup/backup_limits.hpp",
+    "daemon/http/": "daemon/http/http_limits.hpp",
+    "daemon/telemetry/": "daemon/telemetry/telemetry_limits.hpp",
     "job/async/": "job/async/async_limits.hpp",
     "job/cli/": "job/cli/cli_limits.hpp",
     "job/collective/": "job/collective/collective_limits.hpp",
@@ -16,9 +19,7 @@ LIMITS = {  # of what lies in a folder, the longest that fits; of all else: COMM
     "job/trainer/": "job/trainer/trainer_limits.hpp",
     "scheduler-integration/exec/": "scheduler-integration/exec/exec_limits.hpp",
 }
-HEADERS = ("daemon/",)
-WHOLE = ("daemon/control/", "job/agent/", "job/async/", "job/cli/",
-         "job/collective/", "job/nccl_test/", "job/rank/", "job/trainer/", "scheduler-integration/")
+WHOLE = ("daemon/", "job/agent/", "job/async/", "job/cli/", "job/collective/", "job/nccl_test/", "job/rank/", "job/trainer/", "scheduler-integration/")
 CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr\s+(?P<type>[^=({;]+?)\s+(?P<name>k[A-Z]\w*)\s*(?P<value>[={][^;]*);",
                       re.MULTILINE)
 CAP = re.compile(r"(?:Bytes|Seconds|Patience|Timeout|Deadline|Waiting|Kept|Shown|Page|Cells|Points|Most|Max|PerJob|OfUser|OfJob"
@@ -30,6 +31,9 @@ DURATION = re.compile(r"chrono::|\d(?:us|ms|s|min|h)\b")
 # way takes less. type: what its type holds. test: what a measurement sends or takes. default: where a job says nothing; its limit is
 # elsewhere.
 LOCAL = {
+    "daemon/backup/backup.cpp": {"kManifestBytes": "read"},
+    "daemon/backup/manifest.cpp": {"kTextBytes": "read"},
+    "daemon/backup/store_place.cpp": {"kMarkBytes": "read"},
     "daemon/control/actor/job_actor.cpp": {"kGatherLeast": "turn", "kGatherMost": "turn"},
     "daemon/control/actor/job_actor.hpp": {"kStoreRetry": "retry"},
     "daemon/control/actor/job_face.cpp": {"kViewAge": "age"},
@@ -49,9 +53,28 @@ LOCAL = {
     "daemon/control/notices/notifier.cpp": {"kFirstPause": "retry", "kLongestPause": "retry", "kLongestSleep": "poll",
                                             "kNoticeStoreRetry": "retry"},
     "daemon/control/queries/stream_hub.cpp": {"kRanksEvery": "poll", "kStepsEvery": "poll"},
+    "daemon/http/auth/audit_log.cpp": {"kPathBytes": "text", "kTryAgain": "retry"},
+    "daemon/http/base/ws_frames.cpp": {"kKeepBytes": "buffer"},
     "daemon/http/base/ws_frames.hpp": {"kControlBytes": "format"},
+    "daemon/http/logs/log_times.cpp": {"kMarksAtOnce": "buffer"},
     "daemon/http/routes/folder_reads.hpp": {"kFirstTurn": "poll", "kLastTurn": "poll"},
+    "daemon/http/routes/log_follower.cpp": {"kLook": "poll"},
+    "daemon/http/routes/web_page.cpp": {"kWebFileBytes": "read"},
+    "daemon/http/server/event_feed.cpp": {"kReplayPage": "turn"},
+    "daemon/http/server/server.cpp": {"kAcceptRetry": "retry"},
+    "daemon/lockstepd/main.cpp": {"kPeriod": "poll"},
+    "daemon/telemetry/exposition/exposition.cpp": {"kJobBytes": "cost"},
+    "daemon/telemetry/exposition/gpu_exposition.cpp": {"kGpuSampleBytes": "cost"},
     "daemon/telemetry/exposition/metric_text.hpp": {"kPieceBytes": "buffer"},
+    "daemon/telemetry/exposition/rank_exposition.cpp": {"kRankSampleBytes": "cost", "kSeenPatience": "age"},
+    "daemon/telemetry/history/history_chunk.cpp": {"kMostRows": "format"},
+    "daemon/telemetry/remote_write/remote_message.cpp": {"kBytes": "format", "kSamples": "format"},
+    "daemon/telemetry/remote_write/remote_queue.cpp": {"kFirstPause": "retry", "kLongestPause": "retry"},
+    "daemon/telemetry/remote_write/remote_writer.cpp": {"kIdle": "poll", "kShown": "text"},
+    "daemon/telemetry/series/gpu_history.cpp": {"kGpuLookSeconds": "poll"},
+    "daemon/telemetry/series/heatmap.cpp": {"kMost": "type"},
+    "daemon/telemetry/series/history_scan.cpp": {"kMostSteps": "type"},
+    "daemon/telemetry/series/series.cpp": {"kMostSeconds": "type"},
     "job/agent/agent.cpp": {"kStepDaemonLook": "poll"},
     "job/agent/diagnostics/evidence_taker.cpp": {"kDumpPoll": "poll", "kDumpRead": "turn", "kToolSearch": "turn",
                                                  "kDiagnosticsTime": "turn", "kWriteTime": "turn"},
@@ -158,7 +181,7 @@ def limits_file(name):
 def is_checked(name):
     if name == COMMON or name in LIMITS.values():
         return False
-    return name.startswith(WHOLE) or (name.startswith(HEADERS) and name.endswith(".hpp"))
+    return name.startswith(WHOLE)
 
 
 def is_cap(found):

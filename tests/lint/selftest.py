@@ -77,7 +77,7 @@ class Lints(unittest.TestCase):
 
     def test_caps(self):
         name = "daemon/http/a.hpp"
-        self.refused("caps", name, "inline constexpr std::size_t kNameBytes = 5;\n", "a.hpp:1: kNameBytes belongs in job/base/limits.hpp")
+        self.refused("caps", name, "inline constexpr std::size_t kNameBytes = 5;\n", "a.hpp:1: kNameBytes belongs in daemon/http/http_limits.hpp")
         self.refused("caps", name, "inline constexpr auto kAnswer = std::chrono::seconds{5};\n", "kAnswer belongs in")
         self.refused("caps", name, "inline constexpr std::chrono::seconds kAnswer{5};\n", "kAnswer belongs in")
         self.refused("caps", name, "struct A {\n    static constexpr int kJobsOfUser = 5;\n};\n", "a.hpp:2: kJobsOfUser belongs in")

@@ -1,5 +1,6 @@
 #include "daemon/http/auth/certificate.hpp"
 
+#include "daemon/http/http_limits.hpp"
 #include "job/async/tls.hpp"
 #include "job/base/files.hpp"
 
@@ -15,7 +16,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPemBytes = 1U << 20U;
 constexpr UnixMillis kDay = 86'400'000;
 constexpr UnixMillis kLife = 3650 * kDay;
 
@@ -147,11 +147,11 @@ Result<Certificate> make_certificate(const std::vector<std::string>& names, Unix
 
 Result<Certificate> read_certificate(const std::filesystem::path& certificate,
                                      const std::filesystem::path& key) {
-    auto certificate_pem = read_file(certificate, kPemBytes);
+    auto certificate_pem = read_file(certificate, limits::kPemFileBytes);
     if (!certificate_pem) {
         return fail(Errc::invalid, certificate_pem.error().message);
     }
-    auto key_pem = read_file(key, kPemBytes);
+    auto key_pem = read_file(key, limits::kPemFileBytes);
     if (!key_pem) {
         return fail(Errc::invalid, key_pem.error().message);
     }

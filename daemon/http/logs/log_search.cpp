@@ -1,5 +1,6 @@
 #include "daemon/http/logs/log_search.hpp"
 
+#include "daemon/http/http_limits.hpp"
 #include "daemon/http/logs/log_times.hpp"
 #include "daemon/http/logs/rank_log_reader.hpp"
 #include "job/base/limits.hpp"
@@ -14,7 +15,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kLineShown = 500;
 constexpr std::size_t kShareLeast = 64U << 10U;  // of each rank's output
 
 bool is_hex(char c) {
@@ -143,7 +143,7 @@ class Search {
                 return;
             }
             Finding made;
-            made.text = printable(line.substr(0, kLineShown));
+            made.text = printable(line.substr(0, limits::kLogFindingBytes));
             made.offset = offset;
             if (!times_) {
                 times_ = LogTimes::open(path_);

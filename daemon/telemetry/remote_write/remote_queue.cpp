@@ -1,5 +1,6 @@
 #include "daemon/telemetry/remote_write/remote_queue.hpp"
 
+#include "daemon/telemetry/telemetry_limits.hpp"
 #include "job/base/check.hpp"
 #include "job/base/text.hpp"
 
@@ -13,7 +14,6 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kFirstPause = 250ms;
 constexpr std::chrono::milliseconds kLongestPause = 5s;
-constexpr std::chrono::seconds kLongestAsked = 300s;
 
 }  // namespace
 
@@ -57,7 +57,8 @@ void RemotePace::failed(std::optional<std::chrono::seconds> retry_after) {
     pause_ = pause_ == 0ms ? kFirstPause : std::min(2 * pause_, kLongestPause);
     std::chrono::milliseconds wait = pause_;
     if (retry_after) {
-        wait = std::clamp<std::chrono::milliseconds>(*retry_after, pause_, kLongestAsked);
+        wait =
+            std::clamp<std::chrono::milliseconds>(*retry_after, pause_, limits::kRemoteRetryAfter);
     }
     due_ = clock_.steady() + wait;
 }
@@ -80,7 +81,8 @@ std::optional<std::chrono::seconds> retry_after(const ClientResponse& answer) {
     if (!seconds || *seconds < 0) {
         return std::nullopt;
     }
-    return std::chrono::seconds{std::min<std::int64_t>(*seconds, kLongestAsked.count())};
+    return std::chrono::seconds{
+        std::min<std::int64_t>(*seconds, limits::kRemoteRetryAfter.count())};
 }
 
 }  // namespace lockstep::telemetry

@@ -3,6 +3,7 @@
 #include "daemon/telemetry/remote_write/remote_message.hpp"
 #include "daemon/telemetry/remote_write/remote_queue.hpp"
 #include "daemon/telemetry/remote_write/remote_series.hpp"
+#include "daemon/telemetry/telemetry_limits.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
@@ -25,8 +26,6 @@
 namespace lockstep::telemetry {
 namespace {
 
-constexpr std::size_t kSecretBytes = 16U << 10U;
-constexpr std::size_t kCollectionsWaiting = 2;
 constexpr auto kIdle = std::chrono::hours{1};  // until somebody cancels it
 
 enum class Failure : std::uint8_t { network, status, refused };
@@ -88,7 +87,7 @@ class Counters {
 
 // One line of a file. An empty secret would be sent as none.
 Result<std::string> secret(const std::string& path) {
-    auto text = read_file(path, kSecretBytes);
+    auto text = read_file(path, limits::kRemoteSecretBytes);
     if (!text) {
         return fail(text.error().in(path));
     }
@@ -177,7 +176,7 @@ class RemoteWriter::Worker {
     Worker& operator=(const Worker&) = delete;
 
     void push(MetricSamples samples, UnixMillis time) {
-        if (waiting_.load() >= kCollectionsWaiting) {
+        if (waiting_.load() >= limits::kRemoteCollectionsWaiting) {
             counters_.dropped(Dropped::queue_full, samples.size());
             return;
         }

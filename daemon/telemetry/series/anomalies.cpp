@@ -2,6 +2,7 @@
 #include "daemon/telemetry/series/anomalies.hpp"
 
 #include "daemon/telemetry/series/order_statistics.hpp"
+#include "daemon/telemetry/telemetry_limits.hpp"
 #include "job/base/limits.hpp"
 
 #include <algorithm>
@@ -24,9 +25,7 @@ constexpr std::int64_t kMinutes = 360;
 constexpr std::int64_t kDivergingMinutes = 10;
 constexpr double kDivergence = 0.5;  // of the lowest, above it
 constexpr double kStarvedRatio = 0.15;
-constexpr double kStarvedSeconds = 600;
-constexpr std::size_t kToldAtOnce = 8;  // ranks that are slow, and that are silent
-constexpr double kTraining = 1;         // of op "phase": init, train, eval, checkpoint
+constexpr double kTraining = 1;  // of op "phase": init, train, eval, checkpoint
 
 std::string number(double value) {
     std::array<char, 32> text{};
@@ -221,7 +220,7 @@ void AnomalyWatch::look_for_stragglers(const JobSeries& job, const JobStats& sta
             slow_.insert(id);  // reported with its node
             continue;
         }
-        if (told == kToldAtOnce || !slow_.insert(id).second) {
+        if (told == limits::kAnomalyRanksTold || !slow_.insert(id).second) {
             continue;
         }
         ++told;
@@ -368,7 +367,7 @@ void AnomalyWatch::look_for_starvation(const JobStats& stats, double now, Found&
         return;
     }
     starved_since_ = starved_since_.value_or(now);
-    if (!starved_told_ && now - *starved_since_ >= kStarvedSeconds) {
+    if (!starved_told_ && now - *starved_since_ >= limits::kStarvedSeconds) {
         starved_told_ = true;
         found.push_back(
             {AnomalyKind::data_starved, -1, stats.step.value_or(-1),
@@ -400,7 +399,7 @@ void AnomalyWatch::look_for_silence(const JobSeries& job, const Facts& facts, Fo
     }
     std::size_t told = 0;
     for (const std::size_t i : silent) {
-        if (told == kToldAtOnce) {
+        if (told == limits::kAnomalyRanksTold) {
             break;
         }
         if (silent_.insert(static_cast<std::int32_t>(i)).second) {
