@@ -1,5 +1,6 @@
 #include "job/model/failure.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
@@ -83,7 +84,6 @@ constexpr std::size_t kLastLines = 12;   // of an output that holds no traceback
 constexpr UnixMillis kRecent = 60'000;   // before the end of a process
 constexpr UnixMillis kLeaving = 30'000;  // between an exception and the word to end
 constexpr UnixMillis kPrinting = 2'000;  // between a printed traceback and the word to end
-constexpr std::size_t kPrintedBytes = 12U << 10U;
 
 std::string lowered(std::string_view text) {
     std::string out{text};
@@ -294,8 +294,8 @@ std::optional<PrintedTraceback> last_traceback(std::string_view output) {
     for (std::size_t i = *begin; i <= last; ++i) {
         out.text += lines[i] + "\n";
     }
-    if (out.text.size() > kPrintedBytes) {
-        out.text.erase(0, out.text.size() - kPrintedBytes);
+    if (out.text.size() > limits::kTracebackBytes) {
+        out.text.erase(0, out.text.size() - limits::kTracebackBytes);
     }
     return out;
 }

@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/limits/model_limits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kNoticeTextBytes = 500;  // of the one line
-constexpr std::size_t kMailLineBytes = 900;    // RFC 5322 §2.1.1: 998
+constexpr std::size_t kMailLineBytes = 900;  // RFC 5322 §2.1.1: 998
 
 // At most `most` bytes, no character cut in two.
 std::string_view first_bytes(std::string_view text, std::size_t most) {
@@ -27,7 +27,7 @@ std::string_view first_bytes(std::string_view text, std::size_t most) {
 std::string on_one_line(std::string_view text) {
     std::string out = printable(text);
     std::replace_if(out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
-    return std::string{trim(first_bytes(out, kNoticeTextBytes))};
+    return std::string{trim(first_bytes(out, limits::kNoticeTextBytes))};
 }
 
 std::string job_title(const Job& job) {

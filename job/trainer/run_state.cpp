@@ -1,6 +1,7 @@
 // TrainingRun: where a run starts from.
 #include "job/base/digest.hpp"
 #include "job/base/log.hpp"
+#include "job/model/limits/model_limits.hpp"
 #include "job/trainer/batch_search.hpp"
 #include "job/trainer/cuda_device.hpp"
 #include "job/trainer/named_state.hpp"
@@ -254,7 +255,8 @@ Status TrainingRun::find_batch_size() {
     const auto [first, count] = strategy_->layers();
     BatchLimits limits;
     limits.start = config_.batch_size;
-    limits.most = std::min<std::int64_t>(kBatchSizeMax, sampler_.per_rank() / config_.accumulate);
+    limits.most =
+        std::min<std::int64_t>(limits::kTrainBatchSize, sampler_.per_rank() / config_.accumulate);
     limits.bytes = memory_share(ranks_of_node_);
     // Several GPUs of one rank share out a batch: what must fit is one's part of it.
     const auto parts = static_cast<std::int64_t>(std::max<std::size_t>(world_.gpus().size(), 1));

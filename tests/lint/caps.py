@@ -15,11 +15,12 @@ LIMITS = {  # of what lies in a folder, the longest that fits; of all else: COMM
     "job/async/": "job/async/async_limits.hpp",
     "job/cli/": "job/cli/cli_limits.hpp",
     "job/collective/": "job/collective/collective_limits.hpp",
+    "job/model/": "job/model/limits/model_limits.hpp",
     "job/rank/": "job/rank/rank_limits.hpp",
     "job/trainer/": "job/trainer/trainer_limits.hpp",
     "scheduler-integration/exec/": "scheduler-integration/exec/exec_limits.hpp",
 }
-WHOLE = ("daemon/", "job/agent/", "job/async/", "job/cli/", "job/collective/", "job/nccl_test/", "job/rank/", "job/trainer/", "scheduler-integration/")
+WHOLE = ("daemon/", "job/", "scheduler-integration/")
 CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr\s+(?P<type>[^=({;]+?)\s+(?P<name>k[A-Z]\w*)\s*(?P<value>[={][^;]*);",
                       re.MULTILINE)
 CAP = re.compile(r"(?:Bytes|Seconds|Patience|Timeout|Deadline|Waiting|Kept|Shown|Page|Cells|Points|Most|Max|PerJob|OfUser|OfJob"
@@ -121,6 +122,7 @@ LOCAL = {
     "job/async/slices.hpp": {"kSlice": "turn"},
     "job/async/unix_socket.cpp": {"kTryAgain": "retry"},
     "job/async/ws_client.cpp": {"kDetailBytes": "text"},
+    "job/base/machine.cpp": {"kFileBytes": "read"},
     "job/cli/acting.cpp": {"kAskPause": "retry"},
     "job/cli/daemon_start.cpp": {"kStartTurn": "poll"},
     "job/cli/disk.cpp": {"kBetween": "retry"},
@@ -143,6 +145,17 @@ LOCAL = {
     "job/collective/nccl_ranks.cpp": {"kInitPoll": "poll", "kWatchTick": "poll", "kScratchBytes": "buffer"},
     "job/collective/peer_keys.cpp": {"kConnectAgain": "retry"},
     "job/collective/shared_sum.cpp": {"kSlotBytes": "buffer", "kWholeBytes": "cost", "kLook": "poll"},
+    "job/model/log_marks.hpp": {"kLogMarkBytes": "format"},
+    "job/model/notices.cpp": {"kMailLineBytes": "format"},
+    "job/model/preflight/nccl_test.cpp": {"kMostRanks": "read", "kMostBytes": "read"},
+    "job/model/preflight/preflight_wire.cpp": {"kMost": "read"},
+    "job/model/python_stack.cpp": {"kCallBytes": "text"},
+    "job/model/spec/notify.cpp": {"kLocalPartBytes": "format", "kMailHostBytes": "format"},
+    "job/model/spec/signed_statement.hpp": {"kNonceBytes": "format", "kCredentialBytes": "format"},
+    "job/model/spec/spec.hpp": {"kGrowAfterSeconds": "default"},
+    "job/model/wire/batch.cpp": {"kMostSteps": "type"},
+    "job/model/wire/flat_json.cpp": {"kMost": "type"},
+    "job/model/wire/flat_json.hpp": {"kMost": "read"},
     "job/nccl_test/gpu_rank.cpp": {"kLargeBytes": "test", "kProbeBytes": "test", "kSliceBytes": "buffer", "kLargeSeconds": "test",
                                    "kSmallSeconds": "test"},
     "job/rank/c/lockstep_c.cpp": {"kLongestSeconds": "type"},

@@ -77,18 +77,36 @@ class Lints(unittest.TestCase):
 
     def test_caps(self):
         name = "daemon/http/a.hpp"
-        self.refused("caps", name, "inline constexpr std::size_t kNameBytes = 5;\n", "a.hpp:1: kNameBytes belongs in daemon/http/http_limits.hpp")
+        self.refused("caps", name, "inline constexpr std::size_t kNameBytes = 5;\n",
+                     "a.hpp:1: kNameBytes belongs in daemon/http/http_limits.hpp")
         self.refused("caps", name, "inline constexpr auto kAnswer = std::chrono::seconds{5};\n", "kAnswer belongs in")
         self.refused("caps", name, "inline constexpr std::chrono::seconds kAnswer{5};\n", "kAnswer belongs in")
         self.refused("caps", name, "struct A {\n    static constexpr int kJobsOfUser = 5;\n};\n", "a.hpp:2: kJobsOfUser belongs in")
         self.refused("caps", "daemon/http/base/ws_frames.hpp", "\n", "has no kControlBytes any more")
         self.passed("caps", name, "inline constexpr std::size_t kColours = 5;\n")
-        for folder in ("job/agent/ranks/", "daemon/control/jobs/", "scheduler-integration/slurm/", "scheduler-integration/local/"):
-            self.refused("caps", folder + "a.cpp", "constexpr std::size_t kNameBytes = 5;\n", "a.cpp:1: kNameBytes belongs in")
+        common = "job/base/limits.hpp"
+        for folder, home in (("job/agent/ranks/", common), ("job/base/", common), ("job/nccl_test/", common), ("job/new/", common),
+                             ("job/async/", "job/async/async_limits.hpp"), ("job/cli/", "job/cli/cli_limits.hpp"),
+                             ("job/collective/", "job/collective/collective_limits.hpp"), ("job/model/spec/", "job/model/limits/model_limits.hpp"),
+                             ("job/rank/c/", "job/rank/rank_limits.hpp"), ("job/trainer/", "job/trainer/trainer_limits.hpp"),
+                             ("job/trainer/data/", "job/trainer/trainer_limits.hpp"), ("daemon/backup/", "daemon/backup/backup_limits.hpp"),
+                             ("daemon/control/jobs/", common), ("daemon/http/auth/", "daemon/http/http_limits.hpp"), ("daemon/lockstepd/", common),
+                             ("daemon/store/", common), ("daemon/telemetry/series/", "daemon/telemetry/telemetry_limits.hpp"),
+                             ("scheduler-integration/slurm/", common), ("scheduler-integration/local/", common),
+                             ("scheduler-integration/exec/", "scheduler-integration/exec/exec_limits.hpp")):
+            self.refused("caps", folder + "a.cpp", "constexpr std::size_t kNameBytes = 5;\n", f"a.cpp:1: kNameBytes belongs in {home}\n")
+            self.refused("caps", folder + "a.cpp", "void f() {\n    constexpr int kMost = 5;\n}\n", "a.cpp:2: kMost belongs in")
             self.refused("caps", folder + "a.cpp", "constexpr auto kAnswer = 5s;\n", "kAnswer belongs in")
             self.refused("caps", folder + "a.hpp", "inline constexpr std::chrono::seconds kAnswer{5};\n", "kAnswer belongs in")
             self.passed("caps", folder + "a.cpp", "constexpr std::size_t kNameBytes = limits::kTextBytes;\nconstexpr int kColours = 5;\n")
         self.refused("caps", "job/agent/keeper.cpp", "constexpr std::size_t kProcessStatBytes = 5;\n", "has no kEndLook any more")
+        self.refused("caps", "job/cli/submit.cpp", "\n", "has no kFirstPause any more")
+        limit = "inline constexpr std::size_t kNameBytes = 5;\n"
+        for home in (common, "job/cli/cli_limits.hpp", "job/trainer/trainer_limits.hpp"):
+            self.passed("caps", home, limit)
+        code, out = self.run_lint("caps", {common: limit, "job/cli/cli_limits.hpp": "\n" + limit})
+        self.assertEqual(code, 1, out)
+        self.assertIn("job/cli/cli_limits.hpp:2: kNameBytes is in job/base/limits.hpp already", out)
 
     def test_machine(self):
         folder = "daemon/control/machine/"

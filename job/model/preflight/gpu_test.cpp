@@ -14,7 +14,6 @@ namespace {
 constexpr std::int64_t kMostRate = 1'000'000'000'000;  // far above what any GPU does
 constexpr std::int64_t kMega = 1'000'000;
 constexpr std::int64_t kGiga = 1'000'000'000;
-constexpr std::size_t kGpuTestBytes = 256U << 10U;
 
 Json fact_json(const GpuTestFact& gpu) {
     Json out = Json::object();
@@ -149,7 +148,7 @@ GpuTestFacts read_gpu_test(const Json& json, std::vector<FieldError>& errors) {
 
 Result<GpuTestAnswer> parse_gpu_test_answer(std::string_view lines) {
     GpuTestAnswer out;
-    if (lines.size() > kGpuTestBytes) {
+    if (lines.size() > limits::kGpuTestBytes) {
         return fail(Errc::invalid, "it says too much");
     }
     LOCKSTEP_TRY(each_json_line(lines, [&out](const Json& line, std::vector<FieldError>& errors) {

@@ -1,4 +1,5 @@
 // Who reached whom, and what follows: which node is cut off, which interface leads nowhere.
+#include "job/model/limits/model_limits.hpp"
 #include "job/model/preflight/preflight.hpp"
 
 #include <algorithm>
@@ -29,17 +30,18 @@ struct Picture {
     }
 
     std::string list(const Slots& slots) const {
-        constexpr std::size_t kMost = 4;
         std::string out;
         std::size_t count = 0;
         for (const std::int32_t slot : slots) {
-            if (count++ < kMost) {
+            if (count++ < limits::kPreflightNodesNamed) {
                 const auto name = names.find(slot);
                 out += (out.empty() ? "" : ", ") +
                        (name == names.end() ? "node " + std::to_string(slot) : name->second);
             }
         }
-        return count > kMost ? out + " and " + std::to_string(count - kMost) + " more" : out;
+        return count > limits::kPreflightNodesNamed
+                   ? out + " and " + std::to_string(count - limits::kPreflightNodesNamed) + " more"
+                   : out;
     }
 };
 

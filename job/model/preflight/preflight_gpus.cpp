@@ -1,4 +1,5 @@
 // What is made of what NVML tells of a node's GPUs.
+#include "job/model/limits/model_limits.hpp"
 #include "job/model/preflight/preflight_devices.hpp"
 
 #include <algorithm>
@@ -13,7 +14,6 @@ namespace {
 // A GPU that nobody uses holds a few hundred MiB for its driver; more without a process is what a
 // process left behind that could not be ended.
 constexpr std::int64_t kIdleMb = 1024;
-constexpr std::size_t kShown = 4;  // processes, links
 
 struct GpuReport {
     const PreflightNode& node;
@@ -45,11 +45,13 @@ std::string count_of(std::int64_t count, const std::string& what) {
 
 std::string list_of(const std::vector<std::string>& items) {
     std::string out;
-    for (std::size_t i = 0; i < items.size() && i < kShown; ++i) {
+    for (std::size_t i = 0; i < items.size() && i < limits::kPreflightGpuItemsNamed; ++i) {
         out += (i == 0 ? "" : ", ") + items[i];
     }
-    return items.size() > kShown ? out + " and " + std::to_string(items.size() - kShown) + " more"
-                                 : out;
+    return items.size() > limits::kPreflightGpuItemsNamed
+               ? out + " and " + std::to_string(items.size() - limits::kPreflightGpuItemsNamed) +
+                     " more"
+               : out;
 }
 
 // Its data cannot be trusted, or not for long; a reset mends the first and the last two.

@@ -1,6 +1,7 @@
 #include "job/model/spec/signed_statement.hpp"
 
 #include "job/base/digest.hpp"
+#include "job/model/limits/model_limits.hpp"
 #include "job/model/spec/sbatch_options.hpp"
 #include "job/model/spec/spec_environment.hpp"
 
@@ -47,7 +48,7 @@ Result<std::string> make_statement(const Signing& signing, std::string_view nonc
             first = i;
         }
         part = std::move(next);
-        if (out.size() > kStatementBytes) {
+        if (out.size() > limits::kStatementBytes) {
             return fail(Errc::exhausted,
                         "its jobs differ too much in what Slurm is asked for to be signed at once");
         }

@@ -26,7 +26,6 @@ namespace lockstep {
 inline constexpr std::string_view kSignatureHeader = "Lockstep-Signature";
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kCredentialBytes = 4095;
-inline constexpr std::size_t kStatementBytes = (256U << 10U) - 1;
 
 // What a daemon says that wants signatures.
 struct Signing {
@@ -34,7 +33,7 @@ struct Signing {
     bool gpus_as_gres = false;
 };
 
-// Of the jobs in their order. exhausted: it would be larger than kStatementBytes.
+// Of the jobs in their order. exhausted: it would be larger than limits::kStatementBytes.
 Result<std::string> make_statement(const Signing& signing, std::string_view nonce,
                                    std::string_view document, const std::vector<JobSpec>& jobs);
 // The text that munge is given: it says who has signed the statement.

@@ -1,6 +1,7 @@
 #include "job/model/spec/train_config.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/model/limits/model_limits.hpp"
 #include "job/model/spec/train_choices.hpp"
 #include "job/model/spec/train_devices.hpp"
 
@@ -16,11 +17,6 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kNormModes{"train", "eval"};
 
-constexpr std::int64_t kEpochsMax = 1'000'000;
-constexpr std::int64_t kStepsMax = 1'000'000'000'000;
-constexpr std::int64_t kAccumulateMax = 65'536;  // bounded only against a slip of the keyboard
-constexpr std::int64_t kWorkersMax = 64;         // of image files a core decodes some 200 a second
-constexpr std::int64_t kSamplesMax = 1'000'000;  // 784 MB on disk and in memory
 // What dataset.path has to name, by TrainDataset.
 constexpr std::array<const char*, 7> kDatasetPaths{"no path",
                                                    "the folder that holds its four IDX files",
@@ -29,14 +25,8 @@ constexpr std::array<const char*, 7> kDatasetPaths{"no path",
                                                    "the file that is to be read",
                                                    "the file of its lines, source TAB target",
                                                    "the file of its rows"};
-constexpr std::int64_t kContextMax = 4'096;  // attention looks at its square
-constexpr std::int64_t kStagesMax = 22;      // the most layers that a model here has
-constexpr std::int32_t kImageSide = 224;     // of ImageNet's networks
-constexpr std::int64_t kResizeMax = 1'024;   // 12 MB a sample, in colour
-constexpr double kMobileDropout = 0.2;       // torchvision's
-constexpr double kRateMin = 1e-12;
-constexpr double kRateMax = 1e6;
-constexpr double kClipMax = 1e6;
+constexpr std::int32_t kImageSide = 224;  // of ImageNet's networks
+constexpr double kMobileDropout = 0.2;    // torchvision's
 
 std::string not_available(std::string_view word, std::string_view why = {}) {
     return "\"" + std::string{word} + "\" " +
@@ -122,7 +112,7 @@ void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>
         ObjectReader data{*object, in.pointer("dataset"), errors};
         read_choice(data, "name", train_datasets(), config.dataset);
         data.string("path", config.dataset_path, limits::kPathBytes);
-        data.integer("resize", config.resize, 0, kResizeMax);
+        data.integer("resize", config.resize, 0, limits::kTrainResize);
         refuse_without_effect(
             data, "resize", kind_of(config.dataset) == kind_of(TrainDataset::digits),
             "dataset " + std::string{to_string(config.dataset)} + ", which has no images");
@@ -139,11 +129,11 @@ void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>
                           std::string{to_string(config.dataset)} + " needs " +
                               kDatasetPaths[static_cast<std::size_t>(config.dataset)]});
     }
-    in.integer("context", config.context, 1, kContextMax);
+    in.integer("context", config.context, 1, limits::kTrainContext);
     refuse_without_effect(in, "context", is_text(config.dataset),
                           "dataset " + std::string{to_string(config.dataset)});
-    in.integer("train_samples", config.train_samples, 1, kSamplesMax);
-    in.integer("test_samples", config.test_samples, 1, kSamplesMax);
+    in.integer("train_samples", config.train_samples, 1, limits::kTrainSamples);
+    in.integer("test_samples", config.test_samples, 1, limits::kTrainSamples);
     const bool generated = config.dataset == TrainDataset::digits;
     const std::string other = "dataset " + std::string{to_string(config.dataset)};
     refuse_without_effect(in, "train_samples", generated, other);
@@ -263,26 +253,26 @@ void read_train_config(const Json& object, const std::string& pointer, TrainConf
     read_choice(in, "strategy", train_strategies(), config.strategy);
     read_choice(in, "all_reduce", train_all_reduces(), config.all_reduce);
     read_choice(in, "update", train_updates(), config.update);
-    in.integer("stages", config.stages, 0, kStagesMax);
-    in.integer("micro_batches", config.micro_batches, 1, kBatchSizeMax);
+    in.integer("stages", config.stages, 0, limits::kTrainStages);
+    in.integer("micro_batches", config.micro_batches, 1, limits::kTrainBatchSize);
     read_train_devices(in, config);
-    in.integer("epochs", config.epochs, 1, kEpochsMax);
-    in.integer("max_steps", config.max_steps, 0, kStepsMax);
-    in.integer("batch_size", config.batch_size, 1, kBatchSizeMax);
+    in.integer("epochs", config.epochs, 1, limits::kTrainEpochs);
+    in.integer("max_steps", config.max_steps, 0, limits::kTrainSteps);
+    in.integer("batch_size", config.batch_size, 1, limits::kTrainBatchSize);
     in.boolean("find_batch_size", config.find_batch_size);
-    in.number("learning_rate", config.learning_rate, kRateMin, kRateMax);
+    in.number("learning_rate", config.learning_rate, limits::kTrainRateLeast, limits::kTrainRate);
     in.boolean("scale_learning_rate", config.scale_learning_rate);
     read_choice(in, "optimizer", train_optimizers(), config.optimizer);
     in.number("momentum", config.momentum, 0.0, 1.0);
     in.number("weight_decay", config.weight_decay, 0.0, 1.0);
-    in.number("gradient_clip", config.gradient_clip, 0.0, kClipMax);
+    in.number("gradient_clip", config.gradient_clip, 0.0, limits::kTrainClip);
     read_choice(in, "schedule", train_schedules(), config.schedule);
     in.integer("warmup_steps", config.warmup_steps, 0, INT32_MAX);
     in.integer("seed", config.seed, 0, INT64_MAX);
     in.string("weights", config.weights, limits::kPathBytes);
     read_choice(in, "export", train_exports(), config.export_as);
     read_choice(in, "precision", train_precisions(), config.precision);
-    in.integer("accumulate", config.accumulate, 1, kAccumulateMax);
+    in.integer("accumulate", config.accumulate, 1, limits::kTrainAccumulate);
     if (config.model == TrainModel::mobilenet_v2) {
         config.dropout = kMobileDropout;
     }
@@ -290,7 +280,7 @@ void read_train_config(const Json& object, const std::string& pointer, TrainConf
     std::size_t norm_mode = static_cast<std::size_t>(config.norm_mode);
     in.word("norm_mode", norm_mode, {kNormModes.begin(), kNormModes.end()});
     config.norm_mode = static_cast<NormMode>(norm_mode);
-    in.integer("loader_workers", config.loader_workers, 0, kWorkersMax);
+    in.integer("loader_workers", config.loader_workers, 0, limits::kTrainLoaderWorkers);
     in.boolean("shuffle", config.shuffle);
     in.integer("checkpoint_every_steps", config.checkpoint_every_steps, 0, INT32_MAX);
     in.integer("log_every_steps", config.log_every_steps, 1, INT32_MAX);

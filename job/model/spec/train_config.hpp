@@ -37,8 +37,6 @@ enum class TrainExport { none, safetensors };
 // are and stay constant, which makes a step independent of how a batch is split over ranks.
 enum class NormMode { train, eval };
 
-inline constexpr std::int64_t kBatchSizeMax = 65'536;  // × 28 × 28 floats are 200 MB
-
 struct TrainConfig {
     TrainModel model = TrainModel::mnist_convnet;
     TrainDataset dataset = TrainDataset::digits;

@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/limits/model_limits.hpp"
 #include "job/model/spec/train_choices.hpp"
 
 #include <algorithm>
@@ -12,15 +13,13 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int32_t kReplicasMax = 64;  // threads of one process
-
-// "0,1,2": numbers below kReplicasMax, none twice. Empty: it is no such list.
+// "0,1,2": numbers below limits::kTrainReplicas, none twice. Empty: it is no such list.
 std::vector<std::int32_t> numbers_of(std::string_view list) {
     std::vector<std::int32_t> out;
     for (const std::string& word : split(list, ',')) {
         const auto number = to_int(word);
-        if (!number || *number < 0 || *number >= kReplicasMax || word != std::to_string(*number) ||
-            std::ranges::find(out, *number) != out.end()) {
+        if (!number || *number < 0 || *number >= limits::kTrainReplicas ||
+            word != std::to_string(*number) || std::ranges::find(out, *number) != out.end()) {
             return {};
         }
         out.push_back(static_cast<std::int32_t>(*number));
@@ -66,9 +65,9 @@ void read_train_devices(ObjectReader& in, TrainConfig& config) {
                                                   : std::vector<std::int32_t>{};
     if (numbers.empty() || (!gpus && !counts_from_zero(numbers))) {
         in.error("devices", "must be one of: auto, cpu, gpu, gpu:0,1 and other numbers below " +
-                                std::to_string(kReplicasMax) +
+                                std::to_string(limits::kTrainReplicas) +
                                 ", none twice, cpu:0,1 and so on to cpu:0,…," +
-                                std::to_string(kReplicasMax - 1));
+                                std::to_string(limits::kTrainReplicas - 1));
         return;
     }
     const auto count = static_cast<std::int32_t>(numbers.size());
