@@ -240,9 +240,8 @@ int prepare_and_run(TrainingRun& run, const RankContext& context, RankClient* cl
 
 void say_device(const ChosenDevice& chosen, const RankContext& context) {
     if (!chosen.gpus.empty()) {
-        const std::size_t count = chosen.gpus.size();
-        log::info(count == 1 ? "computing on a GPU" : "computing on several GPUs",
-                  {{"gpu", chosen.gpus.front()}, {"gpus", count}, {"name", chosen.name}});
+        log::info(chosen.gpus.size() == 1 ? "computing on a GPU" : "computing on several GPUs",
+                  {{"gpu", chosen.gpus[0]}, {"gpus", chosen.gpus.size()}, {"name", chosen.name}});
     } else if (!chosen.why_cpu.empty()) {
         log::warn("this rank was given GPUs and computes on the CPU", {{"reason", chosen.why_cpu}});
     } else if (context.rank == 0) {

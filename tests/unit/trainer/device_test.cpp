@@ -318,46 +318,6 @@ TEST(ChooseDevice, GpusThatAreNotUsedAreToldWithTheReason) {
     EXPECT_FALSE(choose_device(config, {}, given).has_value());
 }
 
-TEST(ChooseDevice, ARankTakesTheGpuInItsPlaceAndAReplicatedOneAll) {
-    using Gpus = std::vector<std::int32_t>;
-    RankContext third;
-    third.socket = "/run/agent";
-    third.local_rank = 2;
-    TrainConfig config;
-    EXPECT_EQ(*gpus_of_rank(config, third, 4, ""), (Gpus{2}));
-    config.gpus = {3, 1, 0};
-    EXPECT_EQ(*gpus_of_rank(config, third, 4, ""), (Gpus{0}));
-    config.gpus = {3, 1};
-    const auto beyond = gpus_of_rank(config, third, 4, "");
-    ASSERT_FALSE(beyond.has_value());
-    EXPECT_EQ(beyond.error().message, "train.devices names 2 GPUs, and none for LOCAL_RANK 2");
-    config.gpus = {};
-    const auto missing = gpus_of_rank(config, third, 2, "4,5");
-    ASSERT_FALSE(missing.has_value());
-    EXPECT_NE(missing.error().message.find("no GPU 2: this process sees 2"), std::string::npos);
-    // Its own share is all that a worker sees; so is what srun shows a task.
-    config.strategy = TrainStrategy::parameter_server;
-    EXPECT_EQ(*gpus_of_rank(config, third, 1, ""), (Gpus{0}));
-    RankContext task;
-    task.local_rank = 2;
-    EXPECT_EQ(*gpus_of_rank({}, task, 1, ""), (Gpus{0}));
-    for (const TrainStrategy several :
-         {TrainStrategy::replicated, TrainStrategy::central_storage}) {
-        TrainConfig all;
-        all.strategy = several;
-        EXPECT_EQ(*gpus_of_rank(all, {}, 3, ""), (Gpus{0, 1, 2}));
-        all.gpus = {2, 0};
-        EXPECT_EQ(*gpus_of_rank(all, {}, 3, ""), (Gpus{2, 0}));
-        all.gpus = {2, 3};
-        EXPECT_FALSE(gpus_of_rank(all, {}, 3, "").has_value());
-        all.gpus = {};
-        all.batch_size = 2;
-        const auto many = gpus_of_rank(all, {}, 3, "");
-        ASSERT_FALSE(many.has_value());
-        EXPECT_NE(many.error().message.find("3 GPUs for a batch_size of 2"), std::string::npos);
-    }
-}
-
 TEST(ChooseDevice, AGpuThatIsDemandedAndCannotBeHadIsRefused) {
     if (cuda_device::visible() > 0) {
         GTEST_SKIP() << "this machine has a GPU";
