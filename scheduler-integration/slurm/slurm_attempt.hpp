@@ -62,8 +62,10 @@ struct SlurmAttempt {
         refused,   // it will never take it: `message`
     };
     AttemptRequest request;
-    std::string name;    // unique in Slurm
-    std::string called;  // what Slurm calls `id` since somebody renamed it there; "" = `name`
+    std::string name;  // unique in Slurm
+    std::string
+        called;  // what Slurm calls `called_id` since somebody renamed it there; "" = `name`
+    std::int64_t called_id = 0;
     Stage stage = Stage::idle;
     std::int64_t id = 0;       // known (and, while sending, found already)
     std::int64_t claimed = 0;  // the allocation its agents run in; the only one that may live
@@ -119,7 +121,7 @@ struct SlurmAttempt {
 
     // Of a job of it: what Slurm calls that.
     const std::string& name_of(std::int64_t job) const {
-        return job == id && !called.empty() ? called : name;
+        return job == called_id && !called.empty() ? called : name;
     }
     // Its end is known, with all that is needed to tell whose doing it is.
     bool ended() const;

@@ -76,6 +76,7 @@ void find_surplus(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows) {
 
 void forget_job(SlurmAttempt& attempt) {
     attempt.id = 0;
+    attempt.called.clear();
     attempt.seen.reset();
     attempt.last_verdict = {};
     attempt.confirmed = false;

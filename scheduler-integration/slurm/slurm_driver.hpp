@@ -15,6 +15,9 @@ namespace lockstep {
 class SlurmDriver : public Scheduler {
   public:
     std::string_view title() const override { return "Slurm"; }
+    // `scontrol update TimeLimit=` moves it, OverTimeLimit adds to it, suspended time is not
+    // counted.
+    bool keeps_time_limit() const override { return true; }
     std::string_view batch_file() const override { return slurm::kBatchFileName; }
     std::optional<ClusterLabel> cluster_label(std::string_view id) const override {
         // Not "local-ls-…", of an attempt of another scheduler that this daemon had before.

@@ -58,6 +58,9 @@ bool is_moment_of(const SlurmAttempt& attempt, std::int64_t submitted_at) {
     if (attempt.seen) {
         return submitted_at == attempt.seen->submitted_at;
     }
+    if (attempt.sending_since == SteadyTime{}) {
+        return false;  // submitted by a lockstepd before this one: when is not known
+    }
     const auto tried = std::chrono::duration_cast<std::chrono::seconds>(attempt.last_try_end -
                                                                         attempt.sending_since);
     const std::int64_t intent = attempt.request.intent_at / 1000;
@@ -70,6 +73,7 @@ void take_renamed(SlurmAttempt& attempt, const SlurmJob& job, std::vector<SlurmJ
     if (attempt.stage == SlurmAttempt::Stage::known && is_moment_of(attempt, job.submitted_at)) {
         // Slurm's programs take a name with a comma for two.
         attempt.called = job.name.find(',') == std::string::npos ? job.name : "";
+        attempt.called_id = job.id;
         rows.push_back(job);
         rows.back().name = attempt.name;
     }
@@ -316,6 +320,10 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
     for (const SlurmJob& job : table.jobs) {
         const auto found = tracked_.find(attempt_part(job.name));
         if (found != tracked_.end() && found->second->attempt.name == job.name) {
+            SlurmAttempt& attempt = found->second->attempt;
+            if (job.id == attempt.called_id) {
+                attempt.called.clear();  // it has its own name again
+            }
             rows[found->first].push_back(job);
         } else {
             others.emplace(job.id, &job);

@@ -81,9 +81,6 @@ class SlurmScheduler final : public SlurmDriver {
     Task<Status> begin() override;
 
     std::string_view name() const override { return backend_->name(); }
-    // `scontrol update TimeLimit=` moves it, OverTimeLimit adds to it, suspended time is not
-    // counted.
-    bool keeps_time_limit() const override { return true; }
     Result<Admission> admit(const JobSpec& spec) const override;
     Task<Handover> submit(AttemptRequest request) override;
     Task<Result<bool>> adopt(AttemptRequest request) override;

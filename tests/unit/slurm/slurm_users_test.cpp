@@ -185,6 +185,11 @@ class SlurmUsersTest : public testing::Test {
     std::unique_ptr<SlurmUsers> users_;
 };
 
+// However its users are told apart.
+TEST_F(SlurmUsersTest, SlurmKeepsTheTimeLimit) {
+    EXPECT_TRUE(users_->keeps_time_limit());
+}
+
 TEST_F(SlurmUsersTest, EachJobGoesToSlurmInItsOwnUsersName) {
     ASSERT_TRUE(users_->put("alice", token_of("alice")).has_value());
     ASSERT_TRUE(users_->put("bob", token_of("bob")).has_value());
