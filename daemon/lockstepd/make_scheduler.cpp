@@ -308,7 +308,10 @@ Status plan_scheduler(const DaemonSettings& settings) {
                                        " needs --scheduler slurm, which is " + settings.scheduler +
                                        " here");
     }
-    return settings.scheduler == "local" ? Status{} : check_script_paths(settings);
+    // lockstep-exec has paths of its own.
+    const bool writes_scripts =
+        settings.scheduler != "local" && settings.slurm_identity != "lockstep-exec";
+    return writes_scripts ? check_script_paths(settings) : Status{};
 }
 
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,

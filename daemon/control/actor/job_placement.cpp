@@ -4,13 +4,18 @@
 #include "daemon/control/actor/node_notes.hpp"
 #include "daemon/control/base/attempt_files.hpp"
 #include "daemon/control/machine/verdict.hpp"
+#include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -161,26 +166,43 @@ void JobPlacement::learn_nodes(const Observation& seen) {
 }
 
 // An agent that could not be started on its node tells nobody, but the scheduler's daemon there
-// may have left a word in its log. Files are read: not while nodes still come in time.
-void JobPlacement::learn_launch_words() {
+// may have left a word in its log. Files are read: not while nodes still come in time, and not
+// where a privileged program has to open them.
+Task<void> JobPlacement::learn_launch_words() {
     constexpr std::size_t kFiles = 8;
     AttemptRun& run = machine_.run();
     const auto now = context_.clock.steady();
-    if (job().generation() != nullptr ||
+    if (job().generation() != nullptr || context_.scheduler.signatures() != nullptr ||
         now - run.launch_looked.value_or(now) < limits::kAgentSilence) {
         run.launch_looked = run.launch_looked.value_or(now);
-        return;
+        co_return;
     }
     run.launch_looked = now;
-    const Attempt& attempt = *job().attempt();
-    std::size_t files = 0;
+    const std::int32_t number = job().attempt()->number;
+    std::vector<std::int32_t> slots;
     for (std::int32_t slot = 0; slot < job().spec.resources.allocated_nodes(); ++slot) {
-        if (attempt.claims.contains(slot) || run.launch_words.contains(slot) || ++files > kFiles) {
-            continue;
+        if (!job().attempt()->claims.contains(slot) && !run.launch_words.contains(slot) &&
+            slots.size() < kFiles) {
+            slots.push_back(slot);
         }
-        if (auto words = context_.scheduler.launch_words(attempt.directory, slot); !words.empty()) {
-            run.launch_words[slot] = std::move(words);
+    }
+    if (slots.empty()) {
+        co_return;
+    }
+    using Words = std::map<std::int32_t, std::string>;
+    const std::function<Words()> read = [&scheduler = context_.scheduler,
+                                         directory = job().attempt()->directory, slots] {
+        Words out;
+        for (const std::int32_t slot : slots) {
+            if (std::string words = scheduler.launch_words(directory, slot); !words.empty()) {
+                out.emplace(slot, std::move(words));
+            }
         }
+        return out;
+    };
+    Words words = co_await on_thread<Words>(context_.files, read);
+    if (job().attempt() != nullptr && job().attempt()->number == number) {
+        machine_.run().launch_words.merge(words);
     }
 }
 
@@ -259,9 +281,11 @@ Task<void> JobPlacement::look_at_allocation() {
             co_return;
         }
     }
+    co_await learn_launch_words();
     const Observation seen = co_await allocation();
     if (seen.kind == Observation::Kind::absent && job().attempt()->claims.empty()) {
         machine_.run().submitted = false;
+        machine_.run().forget_nodes();
         co_return;
     }
     const bool over = allocation_ended(seen);
@@ -270,7 +294,6 @@ Task<void> JobPlacement::look_at_allocation() {
         co_await end_unclaimed(seen);
         co_return;
     }
-    learn_launch_words();
     Draft next = draft();
     tell_foreign_nodes(next);
     const bool nodes_too = nodes_are_due() || over;

@@ -66,7 +66,7 @@ class JobPlacement {
     void look_whether_aside(const Observation& seen);
     void set_aside(bool aside);
     void learn_nodes(const Observation& seen);
-    void learn_launch_words();
+    Task<void> learn_launch_words();
     void tell_foreign_nodes(Draft& draft);
     Task<void> wait_in_queue(Observation seen);
     Task<Observation> allocation();

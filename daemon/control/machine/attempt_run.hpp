@@ -110,6 +110,12 @@ struct AttemptRun {
     // By slot: what the scheduler's own daemons said of an agent that did not come.
     std::map<std::int32_t, std::string> launch_words{};
     std::optional<Time> launch_looked{};  // for those, last
+    // It is handed in again: what was learned of its nodes is of others.
+    void forget_nodes() {
+        given.clear();
+        launch_words.clear();
+        launch_looked.reset();
+    }
     Rendezvous rendezvous;
     PreflightState preflight{};
     PairState pairs{};
