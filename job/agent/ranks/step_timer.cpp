@@ -1,6 +1,5 @@
 #include "job/agent/ranks/step_timer.hpp"
 
-#include <algorithm>
 #include <string_view>
 
 namespace lockstep {
@@ -12,16 +11,21 @@ constexpr double kShortest = 1e-4;  // seconds: reports that are closer tell of 
 }  // namespace
 
 void StepTimer::time(RankReport& report) {
-    of_its_own_ = of_its_own_ || std::ranges::any_of(report.metrics, [](const auto& metric) {
-                      return metric.first == kStepSeconds;
-                  });
-    if (of_its_own_ || report.step < 0 || !report.has_loss) {
+    bool has_loss = false;  // of an optimizer step: micro-batches and epochs have other names
+    for (const auto& [name, value] : report.metrics) {
+        of_its_own_ = of_its_own_ || name == kStepSeconds;
+        has_loss = has_loss || name == "loss";
+    }
+    if (of_its_own_ || report.step < 0 || !has_loss) {
         return;
     }
     if (last_ && report.step > last_->step) {
         const double took =
             (report.time - last_->time) / static_cast<double>(report.step - last_->step);
-        if (took >= kShortest) {
+        if (took >= 0 && took < kShortest) {
+            return;  // with the one before, whose moment counts for both
+        }
+        if (took > 0) {
             report.metrics.emplace_back(kStepSeconds, took);
         }
     }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -41,6 +42,21 @@ TEST(StepTimer, ReportsThatComeAtOnceTellNothingOfTheTime) {
         EXPECT_EQ(timed(timer, step, 100.0 + 1e-6 * static_cast<double>(step)), std::nullopt);
     }
     EXPECT_EQ(timed(timer, 50, 99.0), std::nullopt) << "a clock that was set back";
+}
+
+TEST(StepTimer, StepsThatAreReportedInBurstsHaveTheirMean) {
+    StepTimer timer;
+    for (std::int64_t step = 1; step <= 50; ++step) {
+        timed(timer, step, 100.0 + 1e-5 * static_cast<double>(step - 1));
+    }
+    EXPECT_EQ(timed(timer, 51, 125.0), 0.5) << "and not 25 seconds";
+}
+
+TEST(StepTimer, AMicroBatchIsNoStep) {
+    StepTimer timer;
+    EXPECT_EQ(timed(timer, 1, 100.0), std::nullopt);
+    EXPECT_EQ(timed(timer, 2, 100.25, "micro_loss"), std::nullopt);
+    EXPECT_EQ(timed(timer, 2, 101.0), 1.0);
 }
 
 TEST(StepTimer, WhatItDoesInBetweenIsNoStep) {
