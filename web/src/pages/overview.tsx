@@ -38,7 +38,7 @@ export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element
   const frames = traceback ? lastFrames(traceback) : undefined;
   const log = cause.log_tail?.trimEnd();
   const others = cause.others ?? [];
-  const unknown = cause.rank === undefined && others.length > 0 && others.every((one) => one.failure === 'echo');
+  const unknown = cause.rank === undefined && !cause.node && others.length > 0 && others.every((one) => one.failure === 'echo');
   return <section class="banner banner-bad" aria-label="What broke">
     <h2><span aria-hidden="true">✕ </span>{cause.rank !== undefined && <><a href={jobHref(job.id, `ranks/${cause.rank}`)}>Rank {cause.rank}</a>{cause.node && <> on <a href={`#/nodes?node=${encodeURIComponent(cause.node)}`}><Name of={cause.node} /></a></>}: </>}<Safe text={causeLine(cause)} most={400} /></h2>
     <p><span class="chip chip-bad">{cause.class.replace(/_/g, ' ')}</span>{cause.exit_code !== undefined && <span class="chip">exit code {cause.exit_code}</span>}{cause.signal !== undefined && <span class="chip">signal {cause.signal}</span>}
