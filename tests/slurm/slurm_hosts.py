@@ -30,14 +30,30 @@ class Unavailable(Exception):
 def start_time(pid):
     """When a process began, in clock ticks since boot; None if it has ended. A zombie has, unless it
     has threads: the leader of a killed process is one while another thread is still in an fsync, and
-    its sockets are open until that has ended too. Its threads are counted, not read in stat: there one was
-    counted a minute after the last had gone."""
+    its sockets are open until that has ended too. Each thread is asked for its state: stat counted one, and
+    its folder was listed, a minute after the last had gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        ended = fields[0] == "X" or (fields[0] == "Z" and len(os.listdir(f"/proc/{pid}/task")) <= 1)
+        fields = stat_of(f"/proc/{pid}")
+        ended = fields[0] == "X" or (fields[0] == "Z" and not lives_on(pid))
     except OSError:
         return None
     return None if ended else int(fields[19])
+
+
+def stat_of(folder):
+    """Of a process or thread, from its state on."""
+    return Path(f"{folder}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+
+
+def lives_on(pid):
+    """Whether a thread of a process has not ended."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            if stat_of(task)[0] not in "ZX":
+                return True
+        except OSError:  # it has, since it was listed
+            continue
+    return False
 
 
 def signal_process(pid, number):

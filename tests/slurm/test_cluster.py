@@ -19,7 +19,7 @@ import cluster as library
 import slurm_hosts
 import slurm_machine
 from cluster import SlurmCluster, Unavailable
-from slurm_hosts import bridges, start_time, until
+from slurm_hosts import bridges, start_time, stat_of, until
 
 COMMAND = Path(__file__).with_name("cluster")
 
@@ -92,6 +92,22 @@ class Nodes(unittest.TestCase):
             self.assertNotIn("here", other.run("squeue", "-h").stdout)
             self.assertIn("here", self.cluster.run("squeue", "-h").stdout)
         self.assertEqual(self.cluster.wait_job(job, "RUNNING")["JobName"], "here")
+
+
+class Processes(unittest.TestCase):
+    def test_a_process_whose_first_thread_has_ended_lives_until_the_last_one_has(self):
+        code = ("import ctypes, os, threading, time; threading.Thread(target=time.sleep, args=(600,)).start();"
+                "print(flush=True); ctypes.CDLL(None).pthread_exit(None)")
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        process.stdout.readline()
+        begun = start_time(process.pid)
+        until(lambda: stat_of(f"/proc/{process.pid}")[0] == "Z", 20, "end of its first thread")
+        self.assertEqual(start_time(process.pid), begun)
+        process.kill()
+        until(lambda: start_time(process.pid) is None, 20, "end of the others")  # not collected, so still a zombie
+        process.stdout.close()
 
 
 class Leftovers(unittest.TestCase):
