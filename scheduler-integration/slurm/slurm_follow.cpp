@@ -51,26 +51,12 @@ std::string signature(const Observation& seen) {
            seen.message;
 }
 
-// Submitted at that moment, as far as it is known: Slurm's own word, once the job was seen, else
-// the try that was acknowledged with its number.
-bool is_moment_of(const SlurmAttempt& attempt, std::int64_t submitted_at) {
-    constexpr std::int64_t kSkew = 2;
-    if (attempt.seen) {
-        return submitted_at == attempt.seen->submitted_at;
-    }
-    if (attempt.sending_since == SteadyTime{}) {
-        return false;  // submitted by a lockstepd before this one: when is not known
-    }
-    const auto tried = std::chrono::duration_cast<std::chrono::seconds>(attempt.last_try_end -
-                                                                        attempt.sending_since);
-    const std::int64_t intent = attempt.request.intent_at / 1000;
-    return submitted_at >= intent - kSkew && submitted_at <= intent + tried.count() + kSkew;
-}
-
 // A job that somebody has renamed (scontrol update JobName=) is known by its number, and by the
-// moment it was submitted: a slurmctld that has lost jobs gives their numbers again.
+// moment at which Slurm itself has said that it was submitted: a slurmctld that has lost jobs gives
+// their numbers again, within a second or two of ours.
 void take_renamed(SlurmAttempt& attempt, const SlurmJob& job, std::vector<SlurmJob>& rows) {
-    if (attempt.stage == SlurmAttempt::Stage::known && is_moment_of(attempt, job.submitted_at)) {
+    if (attempt.stage == SlurmAttempt::Stage::known && attempt.seen &&
+        job.submitted_at == attempt.seen->submitted_at) {
         // Slurm's programs take a name with a comma for two.
         attempt.called = job.name.find(',') == std::string::npos ? job.name : "";
         attempt.called_id = job.id;

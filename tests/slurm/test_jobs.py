@@ -155,6 +155,8 @@ class Ends(SlurmTestCase):
         blocker, _ = self.running(resources={"cpus_per_rank": 8})
         jobs = [self.daemon.submit(command_spec("true", 2, resources={"cpus_per_rank": 8}))["id"] for _ in "ab"]
         numbers = [self.slurm_id(job) for job in jobs]
+        polls = self.daemon.metric("lockstep_slurm_last_success_timestamp_seconds")
+        wait_until(lambda: self.daemon.metric("lockstep_slurm_last_success_timestamp_seconds") > polls + 6, 60, "squeue has shown both")
         for number in numbers:
             self.cluster.run("scontrol", "update", f"JobId={number}", "JobName=mine")
         polls = self.daemon.metric("lockstep_slurm_last_success_timestamp_seconds")

@@ -103,9 +103,9 @@ namespace {
 
 // Of the GPUs that devices names: those that the node's share of the job does not have, and ranks
 // that there is none for.
-void check_named_gpus(const JobSpec& spec, const std::string& pointer,
+void check_named_gpus(const JobSpec& spec, const TrainConfig& train, const std::string& pointer,
                       std::vector<FieldError>& errors) {
-    const std::vector<std::int32_t>& gpus = spec.train->gpus;
+    const std::vector<std::int32_t>& gpus = train.gpus;
     if (gpus.empty()) {
         return;
     }
@@ -116,7 +116,7 @@ void check_named_gpus(const JobSpec& spec, const std::string& pointer,
                                        " (/resources/gpus_per_node), and the first is 0"});
     }
     const auto takers = static_cast<std::int64_t>(gpus.size()) * spec.resources.ranks_per_gpu;
-    if (!has_several_devices(spec.train->strategy) && spec.ranks_per_node() > takers) {
+    if (!has_several_devices(train.strategy) && spec.ranks_per_node() > takers) {
         errors.push_back({pointer, std::to_string(gpus.size()) + " GPUs for " +
                                        std::to_string(spec.ranks_per_node()) +
                                        " ranks of a node, each of which takes the one in the place "
@@ -134,7 +134,7 @@ void check_train_gpus(const JobSpec& spec, const std::string& pointer,
         return;
     }
     if (spec.resources.gpus_per_node > 0) {
-        check_named_gpus(spec, pointer + "/devices", errors);
+        check_named_gpus(spec, *spec.train, pointer + "/devices", errors);
         return;
     }
     if (spec.train->devices == TrainDevices::gpu) {

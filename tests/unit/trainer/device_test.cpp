@@ -295,15 +295,14 @@ TEST(ChooseDevice, WithoutGpusItIsTheCpuAndNothingIsSaid) {
 }
 
 TEST(ChooseDevice, GpusThatAreNotUsedAreToldWithTheReason) {
-    if (cuda_device::built()) {
-        GTEST_SKIP() << "this LibTorch has CUDA";
-    }
     TrainConfig config;
     config.strategy = TrainStrategy::pipeline;
     const Environment given = variables({{"CUDA_VISIBLE_DEVICES", "0,1"}});
-    const Result<ChosenDevice> chosen = choose_device(config, {}, given);
-    ASSERT_TRUE(chosen.has_value());
-    EXPECT_NE(chosen->why_cpu.find("LibTorch without CUDA"), std::string::npos);
+    if (!cuda_device::built()) {
+        const Result<ChosenDevice> chosen = choose_device(config, {}, given);
+        ASSERT_TRUE(chosen.has_value());
+        EXPECT_NE(chosen->why_cpu.find("LibTorch without CUDA"), std::string::npos);
+    }
     config.devices = TrainDevices::cpu;
     EXPECT_EQ(choose_device(config, {}, given)->why_cpu, "");
     // A parameter server computes nothing, so it is not refused what only its workers need.
@@ -315,7 +314,9 @@ TEST(ChooseDevice, GpusThatAreNotUsedAreToldWithTheReason) {
     const Result<ChosenDevice> serving = choose_device(config, server, given);
     ASSERT_TRUE(serving.has_value()) << serving.error().message;
     EXPECT_EQ(serving->why_cpu, "");
-    EXPECT_FALSE(choose_device(config, {}, given).has_value());
+    if (!cuda_device::built()) {
+        EXPECT_FALSE(choose_device(config, {}, given).has_value());
+    }
 }
 
 TEST(ChooseDevice, AGpuThatIsDemandedAndCannotBeHadIsRefused) {
