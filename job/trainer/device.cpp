@@ -1,6 +1,7 @@
 #include "job/trainer/device.hpp"
 
 #include "job/base/text.hpp"
+#include "job/model/spec/train_devices.hpp"
 #include "job/trainer/cuda_device.hpp"
 
 #include <atomic>
@@ -25,11 +26,6 @@ bool were_given(const RankContext& context, const Environment& environment) {
 constexpr std::string_view kNoCuda =
     "this lockstep-train is linked with a LibTorch without CUDA (cmake -DLOCKSTEP_TORCH=… links it "
     "with PyTorch's)";
-
-bool takes_all(const TrainConfig& config) {
-    return config.strategy == TrainStrategy::replicated ||
-           config.strategy == TrainStrategy::central_storage;
-}
 
 // The number that this rank wants, where it takes one.
 std::int32_t wanted_gpu(const TrainConfig& config, const RankContext& context, int visible) {
@@ -61,13 +57,13 @@ Result<std::vector<std::int32_t>> gpus_of_rank(const TrainConfig& config,
                                                const RankContext& context, int visible,
                                                const std::string& named) {
     std::vector<std::int32_t> out = config.gpus;
-    if (!takes_all(config) && !out.empty() &&
+    if (!has_several_devices(config.strategy) && !out.empty() &&
         static_cast<std::size_t>(context.local_rank) >= out.size()) {
         return fail(Errc::invalid, "train.devices names " + std::to_string(out.size()) +
                                        " GPUs, and none for LOCAL_RANK " +
                                        std::to_string(context.local_rank));
     }
-    if (!takes_all(config)) {
+    if (!has_several_devices(config.strategy)) {
         out = {wanted_gpu(config, context, visible)};
     } else if (out.empty()) {
         out.resize(static_cast<std::size_t>(visible));

@@ -144,11 +144,6 @@ bool has_norm_mode(const TrainConfig& config) {
     return config.model == TrainModel::mnist_convnet || config.model == TrainModel::mobilenet_v2;
 }
 
-bool has_replicas(const TrainConfig& config) {
-    return config.strategy == TrainStrategy::replicated ||
-           config.strategy == TrainStrategy::central_storage;
-}
-
 // Fields of a training run that only some choices give a meaning to.
 void check_effects(ObjectReader& in, const TrainConfig& config) {
     const std::string strategy = "strategy " + std::string{to_string(config.strategy)};
@@ -187,14 +182,14 @@ void check_effects(ObjectReader& in, const TrainConfig& config) {
                                       " is not a multiple of " +
                                       std::to_string(config.micro_batches));
     }
-    if (has_replicas(config) && config.replicas > config.batch_size) {
+    if (has_several_devices(config.strategy) && config.replicas > config.batch_size) {
         in.error("devices", std::to_string(config.replicas) + " devices for a batch_size of " +
                                 std::to_string(config.batch_size));
     }
     if (config.precision == TrainPrecision::fp16 && config.devices == TrainDevices::cpu) {
         in.error("precision", "fp16 needs a GPU; on the CPU use bf16");
     }
-    if (!has_replicas(config) && config.replicas > 1) {
+    if (!has_several_devices(config.strategy) && config.replicas > 1) {
         in.error("devices", "a rank has one device with " + strategy +
                                 ": only replicated and central_storage have several");
     }

@@ -36,11 +36,11 @@ bool counts_from_zero(const std::vector<std::int32_t>& numbers) {
     return true;
 }
 
+}  // namespace
+
 bool has_several_devices(TrainStrategy strategy) {
     return strategy == TrainStrategy::replicated || strategy == TrainStrategy::central_storage;
 }
-
-}  // namespace
 
 std::string_view to_string(TrainDevices value) {
     constexpr std::string_view kWords[] = {"auto", "cpu", "gpu"};

@@ -10,7 +10,10 @@
 
 namespace lockstep {
 
-// Reads `devices` into config.devices and config.replicas; config.strategy is known.
+// Whether one rank computes on several devices: then it takes all that are named, or that it sees.
+bool has_several_devices(TrainStrategy strategy);
+
+// Reads `devices` into config.devices, config.gpus and config.replicas; config.strategy is known.
 void read_train_devices(ObjectReader& in, TrainConfig& config);
 // The word that gives the same.
 std::string train_devices_text(const TrainConfig& config);
