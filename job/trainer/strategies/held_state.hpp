@@ -43,9 +43,9 @@ class HostCopy {
 
 class HeldState {
   public:
-    // `values`, `buffers`: flat; the values may be on the host beside a GPU's buffers. It it shares
-    // memory; `layers`: the parameters in `values`. The optimizer is Lockstep's own loops on the
-    // CPU, and LibTorch's operations elsewhere and in portable training (device.hpp).
+    // `values`, `buffers`: flat, whose memory it shares; the values may be on the host beside a
+    // GPU's buffers. `layers`: the parameters in `values`. The optimizer is Lockstep's own loops on
+    // the CPU, and LibTorch's operations elsewhere and in portable training (device.hpp).
     HeldState(const TrainConfig& config, const at::Tensor& values, const at::Tensor& buffers,
               std::vector<FlatRange> layers);
     HeldState(const TrainConfig& config, Model& model)

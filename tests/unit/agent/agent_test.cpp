@@ -187,6 +187,8 @@ TEST_F(SessionTest, AnAgentThatIsToldToEndAgainWhileItLeavesEnds) {
         std::thread again{[&] {
             while (!over) {
                 agent.signal(SIGTERM);
+                // Nothing is waited for here: one signal after the other finds more moments than
+                // one that is pending all the time.
                 std::this_thread::sleep_for(std::chrono::microseconds{50});
             }
         }};

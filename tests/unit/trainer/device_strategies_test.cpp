@@ -182,6 +182,22 @@ INSTANTIATE_TEST_SUITE_P(
                               }}),
     [](const auto& each) { return std::string{each.param.name}; });
 
+TEST(TrainingHash, ARunGoesOnOnTheCpuAndWithAnotherNumberOfGpus) {
+    TrainConfig config;
+    config.strategy = TrainStrategy::replicated;
+    config.devices = TrainDevices::cpu;
+    const std::string cpu = training_hash(config);
+    config.replicas = 2;
+    EXPECT_NE(training_hash(config), cpu) << "cpu:0,1, as older versions have it";
+    config.devices = TrainDevices::automatic;
+    config.replicas = 4;  // so many GPUs were found
+    EXPECT_EQ(training_hash(config), cpu);
+    config.devices = TrainDevices::gpu;
+    config.gpus = {3, 1};
+    config.replicas = 2;
+    EXPECT_EQ(training_hash(config), cpu);
+}
+
 TEST(ChooseDevice, ARankTakesTheGpuInItsPlaceAndAReplicatedOneAll) {
     using Gpus = std::vector<std::int32_t>;
     RankContext third;
