@@ -1,5 +1,6 @@
 #include "scheduler-integration/slurm/batch_text.hpp"
 
+#include "job/base/attempt_end.hpp"
 #include "job/base/limits.hpp"
 
 #include <algorithm>
@@ -97,6 +98,32 @@ std::vector<std::string> container_options(const BatchText& parts) {
             "--container-workdir=" + parts.directory + " --no-container-entrypoint"};
 }
 
+// What srun's status means for Slurm's records.
+std::string last_lines(const BatchText& parts) {
+    const std::string word{kSucceededWord};
+    return R"([ $status -eq 0 ] || [ -z "$told" ] || status=)" + std::to_string(kToldToEndExit) +
+           R"(
+
+# srun gives the highest status of its agents, whose own is what lockstepd says of the job. One that
+# was lost, and another took its place, fails no job that has succeeded.
+outcome=)" +
+           parts.directory + "/" + std::string{kOutcomeFileName} + R"-(
+if [ $status -ne 0 ] && [ -r $outcome ] && [ "$(<$outcome)" = ")-" +
+           word + R"( $SLURM_JOB_ID" ]; then
+    status=0
+fi
+# Cancelled by Lockstep: in Slurm's records, too. That ends this script.
+if [ $status -eq )" +
+           std::to_string(kCancelledExit) + R"( ] && scancel "$SLURM_JOB_ID"; then
+    for ((i = 0; i < 600; ++i)); do
+        [ -z "$told" ] || break
+        sleep 0.1
+    done
+fi
+exit $status
+)";
+}
+
 // What bash runs. The comments of the script say why.
 std::string body(const BatchText& parts) {
     const std::string nodes = value_or_none(parts.sbatch, "nodes");
@@ -159,8 +186,7 @@ srun \
     const std::string* restarts = value_of(parts.srun, "agent-restarts");
     return text + "    " + parts.agent_path + " run --attempt-dir " + parts.directory +
            (restarts == nullptr ? "" : " --restarts " + *restarts) + parts.agent_words +
-           "\nstatus=$?\n[ $status -eq 0 ] || [ -z \"$told\" ] || status=" +
-           std::to_string(kToldToEndExit) + "\nexit $status\n";
+           "\nstatus=$?\n" + last_lines(parts);
 }
 
 // Holds for every specification that parse_spec() let through; checked again where it matters.

@@ -13,6 +13,8 @@ import harness
 from cluster import SlurmCluster, Unavailable
 from harness import BIN
 
+SQUEUES = 'lockstep_slurm_calls_total{program="squeue",result="ok"}'
+
 
 class SlurmDaemon(harness.Daemon):
     def __init__(self, root, cluster, *arguments, bin_dir=None):

@@ -131,8 +131,8 @@ class GivenUpBySlurm(ElasticCase):
         # Slurm ends what it finds there of a job that has lost the node, and the agent leaves.
         harness.wait_until(lambda: not self.processes("n3", "lockstep-agent"), 60, "its agent is gone")
         self.finish(job, ["node_lost", None])
-        # srun says of the task on the lost node that it was killed, and the script with it.
-        self.cluster.wait_job(number, "COMPLETED", "FAILED", seconds=60)
+        # srun says of the task on the lost node that it was killed: what the agents have left tells the script better.
+        self.cluster.wait_job(number, "COMPLETED", seconds=60)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ import shutil
 import signal
 
 from harness import FINAL, wait_until
-from lockstep_slurm import SlurmTestCase, command_spec, main
+from lockstep_slurm import SQUEUES, SlurmTestCase, command_spec, main
 from lying_sbatch import programs_with_sbatch
 from slurm_clients import program_path
 
 GATE = "until [ -e {} ]; do sleep 0.1; done"
-SQUEUES = 'lockstep_slurm_calls_total{program="squeue",result="ok"}'
 # An honest sbatch; after its first refusal the next one waits for the file `gate` beside it.
 SBATCH_WITH_GATE = """#!/bin/bash
 folder=$(dirname "$0")

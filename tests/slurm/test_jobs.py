@@ -5,7 +5,7 @@ import subprocess
 import time
 
 from harness import BIN, wait_until
-from lockstep_slurm import SlurmTestCase, command_spec, main
+from lockstep_slurm import SQUEUES, SlurmTestCase, command_spec, main
 from slurm_clients import SEARCH_PATH, program_path
 
 
@@ -48,14 +48,16 @@ class Run(SlurmTestCase):
         self.assertEqual(there.replace(ulid, ulid.lower()), script.replace(ulid, ulid.lower()))
         self.assertEqual(self.daemon.api("POST", "/v1/jobs", spec, {"If-Match": '"other"'})[0], 412)
 
-    def test_a_rank_that_fails_is_the_cause_and_slurm_says_failed_or_completed_only(self):
+    def test_a_rank_that_fails_is_the_cause_and_slurm_says_failed(self):
         job = self.daemon.submit(command_spec('[ "$RANK" != 3 ] || exit 7; sleep 600', 2, 2))
         done = self.daemon.wait_state(job["id"], "failed")
         self.assertEqual(done["cause"]["class"], "rank_exit")
         self.assertEqual((done["cause"]["rank"], done["cause"]["node"], done["cause"]["exit_code"]),
                          (3, "n2", 7))
-        # The allocation goes with its agents, nobody has to cancel it.
-        self.wait_slurm(job["id"], "COMPLETED", "FAILED")
+        # The allocation goes with its agents, nobody has to cancel it. Slurm had it COMPLETED: no mail of a failure,
+        # and what was to wait for its success went on.
+        self.wait_slurm(job["id"], "FAILED")
+        self.assertEqual(self.cluster.job(done["attempts"][0]["scheduler_id"])["ExitCode"], "1:0")
 
     def test_nodes_and_partitions_are_told_with_the_jobs_on_them(self):
         job = self.daemon.submit(command_spec("sleep 60", nodes=2))["id"]
@@ -85,6 +87,23 @@ class Run(SlurmTestCase):
         done = self.daemon.wait_state(job["id"], "cancelled")
         self.assertEqual(done["cause"]["class"], "cancelled_by_user")
         self.assertEqual(self.daemon.rank_log(job["id"], 1), "begin 1\n")
+        self.wait_slurm(job["id"], "CANCELLED", seconds=60)
+        self.assertIn("cancelled by", done["cause"]["message"])
+
+    def test_what_waits_in_slurm_for_a_jobs_success_or_failure_gets_it(self):
+        gate = self.daemon.root / "gate"
+        job = self.daemon.submit(command_spec(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 3", 2))["id"]
+        number = self.slurm_id(job)
+        after = {kind: self.cluster.sbatch("#!/bin/sh\ntrue\n", f"--dependency={kind}:{number}",
+                                           "--kill-on-invalid-dep=no")
+                 for kind in ("afterok", "afternotok")}
+        self.daemon.wait_state(job, "running")
+        gate.touch()
+        self.daemon.wait_state(job, "failed")
+        self.cluster.wait_job(after["afternotok"], "COMPLETED", seconds=60)
+        wait_until(lambda: self.cluster.job(after["afterok"])["Reason"] == "DependencyNeverSatisfied", 60,
+                   "what waits for success never gets it")
+        self.cluster.run("scancel", str(after["afterok"]))
 
     def test_a_cancelled_job_that_waits_never_starts(self):
         first = self.daemon.submit(command_spec("sleep 600", 4, resources={"cpus_per_rank": 8}))
@@ -155,8 +174,8 @@ class Ends(SlurmTestCase):
         blocker, _ = self.running(resources={"cpus_per_rank": 8})
         jobs = [self.daemon.submit(command_spec("true", 2, resources={"cpus_per_rank": 8}))["id"] for _ in "ab"]
         numbers = [self.slurm_id(job) for job in jobs]
-        polls = self.daemon.metric("lockstep_slurm_last_success_timestamp_seconds")
-        wait_until(lambda: self.daemon.metric("lockstep_slurm_last_success_timestamp_seconds") > polls + 6, 60, "squeue has shown both")
+        before = self.daemon.metric(SQUEUES)
+        wait_until(lambda: self.daemon.metric(SQUEUES) >= before + 3, 60, "squeue has shown both")
         for number in numbers:
             self.cluster.run("scontrol", "update", f"JobId={number}", "JobName=mine")
         polls = self.daemon.metric("lockstep_slurm_last_success_timestamp_seconds")

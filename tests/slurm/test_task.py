@@ -46,7 +46,7 @@ class Task(SlurmTestCase):
         self.assertEqual((done["cause"]["class"], done["cause"]["rank"], done["cause"]["node"],
                           done["cause"]["exit_code"]), ("rank_exit", 3, "n2", 7), done)
         self.assertIn("oh no", done["cause"]["log_tail"])
-        self.wait_slurm(done["id"], "COMPLETED", "FAILED")
+        self.wait_slurm(done["id"], "FAILED")
 
     def test_a_signal_and_a_report_reach_the_agent_and_a_cancel_the_ranks(self):
         job = self.daemon.submit(command_spec(
@@ -59,7 +59,7 @@ class Task(SlurmTestCase):
         self.assertEqual(done["state"], "cancelled", done)
         for rank in range(4):
             self.assertTrue(self.daemon.rank_log(job["id"], rank).endswith("told\n"))
-        self.wait_slurm(job["id"], "COMPLETED", "FAILED", "CANCELLED")
+        self.wait_slurm(job["id"], "CANCELLED", seconds=60)
 
 
 if __name__ == "__main__":

@@ -125,14 +125,18 @@ Effects JobMachine::acknowledge_late(const AgentInput& input, const std::string&
         const std::string had = allocation_of(job_, input.link->attempt());
         if (!had.empty() && had != hello->allocation) {
             // A copy of the attempt's script that starts only now. Told to stop, its agents would
-            // end well, and the scheduler would call completed what has run nothing.
+            // end as the job did, and the scheduler might call completed what has run nothing.
             fence(out, job_, input.link,
                   why + "; it ran in allocation " + had + ", this is " +
                       printable(std::string_view{hello->allocation}.substr(0, limits::kTextBytes)));
             return out;
         }
         out.add(effect::Greet{input.link});
-        out.send(input.link, wire::Stop{why, 0});
+        const bool newest =
+            job_.attempt() != nullptr && input.link->attempt() == job_.attempt()->number;
+        out.send(input.link,
+                 wire::Stop{why, 0,
+                            newest ? what_it_came_to() : std::string{to_string(JobState::failed)}});
     }
     std::visit(
         [&](const auto& one) {

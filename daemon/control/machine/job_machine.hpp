@@ -121,6 +121,8 @@ class JobMachine {
     void next_attempt(Draft& draft, const Cause& cause);
 
   private:
+    // Of the newest attempt, that is over or about to be, for STOP: a final state's word.
+    std::string what_it_came_to() const;
     // job_machine.cpp
     void become(const after::Claim& one, Effects& out, const Surroundings& at);
     void become(const after::Revisit& one, Effects& out, const Surroundings& at);

@@ -74,12 +74,16 @@ Effects JobMachine::stop(const Cause& cause, const Surroundings& at) {
     return say_stop(cause.message);
 }
 
+std::string JobMachine::what_it_came_to() const {
+    return std::string{to_string(is_final(job_.state) ? job_.state : outcome(job_).state)};
+}
+
 Effects JobMachine::say_stop(const std::string& reason) {
     const std::chrono::milliseconds grace = limits::kStopGrace;
     Effects out;
     for (const auto& [slot, link] : run_.links) {
         if (!std::exchange(link->stop_sent, true)) {
-            out.send(link, wire::Stop{reason, grace.count()});
+            out.send(link, wire::Stop{reason, grace.count(), what_it_came_to()});
         }
     }
     return out;

@@ -98,21 +98,25 @@ struct Leave {
 };
 // LeavingLook is wanted now.
 struct LookAtLeaving {};
+// The attempt has succeeded: the file of job/base/attempt_end.hpp.
+struct SaveOutcome {};
 struct Exit {
     int code = 0;
 };
 
 }  // namespace node_effect
 
-using NodeEffect = std::variant<
-    node_effect::Send, node_effect::SendLast, node_effect::Report, node_effect::SendRows,
-    node_effect::AskKeysAgain, node_effect::HoldPorts, node_effect::HoldPortsAgain,
-    node_effect::BeginGeneration, node_effect::PrepareRanks, node_effect::DropRanks,
-    node_effect::StartRanks, node_effect::StopRanks, node_effect::SaveResult,
-    node_effect::BeginPreflight, node_effect::NoMorePeers, node_effect::EndSetup,
-    node_effect::EndStandbys, node_effect::StopEvidence, node_effect::Examine, node_effect::Profile,
-    node_effect::LookForSignal, node_effect::SignalRanks, node_effect::WarnRanks,
-    node_effect::LeaveLastWords, node_effect::Leave, node_effect::LookAtLeaving, node_effect::Exit>;
+using NodeEffect =
+    std::variant<node_effect::Send, node_effect::SendLast, node_effect::Report,
+                 node_effect::SendRows, node_effect::AskKeysAgain, node_effect::HoldPorts,
+                 node_effect::HoldPortsAgain, node_effect::BeginGeneration,
+                 node_effect::PrepareRanks, node_effect::DropRanks, node_effect::StartRanks,
+                 node_effect::StopRanks, node_effect::SaveResult, node_effect::BeginPreflight,
+                 node_effect::NoMorePeers, node_effect::EndSetup, node_effect::EndStandbys,
+                 node_effect::StopEvidence, node_effect::Examine, node_effect::Profile,
+                 node_effect::LookForSignal, node_effect::SignalRanks, node_effect::WarnRanks,
+                 node_effect::LeaveLastWords, node_effect::Leave, node_effect::LookAtLeaving,
+                 node_effect::SaveOutcome, node_effect::Exit>;
 using NodeEffects = std::vector<NodeEffect>;
 
 }  // namespace lockstep

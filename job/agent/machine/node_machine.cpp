@@ -276,6 +276,7 @@ void NodeMachine::hear(const wire::Abort& abort) {
 void NodeMachine::hear(const wire::Stop& stop) {
     log::info("attempt is over", {{"reason", stop.reason}});
     farewell_.clear();
+    outcome_ = parse_job_state(stop.outcome);
     shut_down(grace_of(stop.grace_ms));
 }
 

@@ -17,6 +17,7 @@
 
 #include "job/agent/machine/node_effect.hpp"
 #include "job/agent/machine/node_input.hpp"
+#include "job/base/attempt_end.hpp"
 #include "job/base/clock.hpp"
 
 #include <chrono>
@@ -31,10 +32,12 @@ namespace lockstep {
 
 // Exit codes of `lockstep-agent run`.
 inline constexpr int kAgentDone = 0;
+// It could not start; or the attempt is over and has failed, or was ended from outside.
 inline constexpr int kAgentFailed = 1;
 inline constexpr int kAgentClaimed = 3;  // another agent has (had) this node
 inline constexpr int kAgentFenced = 4;   // the daemon does not want this agent any more
 inline constexpr int kAgentLonely = 5;  // no daemon for limits::kOrphanPatience and nothing to show
+inline constexpr int kAgentCancelled = kCancelledExit;
 
 // When an input came.
 struct NodeTime {
@@ -123,6 +126,7 @@ class NodeMachine {
     void shut_down(std::chrono::milliseconds grace);
     void fence(const std::string& why);
     void fault(std::int32_t rank, std::string_view cause, const std::string& message);
+    int code_at_end() const;
     void finish(int code);
 
     template <class E>
@@ -152,7 +156,9 @@ class NodeMachine {
     bool settling_ = false;
     bool fenced_ = false;
     bool finished_ = false;
-    std::string farewell_;  // said in BYE; "" = nothing is
+    std::string farewell_;             // said in BYE; "" = nothing is
+    bool ended_ranks_ = false;         // it was told to end from outside while ranks ran
+    std::optional<JobState> outcome_;  // as STOP says
     std::chrono::steady_clock::time_point leave_until_{};
 };
 

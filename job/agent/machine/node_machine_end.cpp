@@ -2,6 +2,7 @@
 #include "job/agent/machine/node_machine.hpp"
 #include "job/base/log.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace lockstep {
@@ -26,6 +27,7 @@ void NodeMachine::drop_ready_ranks() {
 
 void NodeMachine::hear(const node_input::ShutDown& order) {
     farewell_ = order.farewell;
+    ended_ranks_ = ended_ranks_ || ranks_run();
     shut_down(order.grace);
 }
 
@@ -81,17 +83,42 @@ void NodeMachine::hear(const node_input::LeavingLook& look) {
         if (!look.settled) {
             log::warn("leaving with messages that were not acknowledged");
         }
-        finish(kAgentDone);
+        finish(code_at_end());
     }
+}
+
+// What the scheduler is to record of the attempt. Without lockstepd's word the ranks of a node that
+// cannot be done without have failed if they were ended; where others may go on, it is theirs to
+// say.
+int NodeMachine::code_at_end() const {
+    if (outcome_) {
+        return *outcome_ == JobState::succeeded   ? kAgentDone
+               : *outcome_ == JobState::cancelled ? kAgentCancelled
+                                                  : kAgentFailed;
+    }
+    return ended_ranks_ && job_ && job_->fixed ? kAgentFailed : kAgentDone;
 }
 
 void NodeMachine::hear(const node_input::Orphaned& orphaned) {
     want(node_effect::LeaveLastWords{"no daemon for too long: " + orphaned.why});
-    finish(run_.saved ? kAgentDone : kAgentLonely);
+    if (!run_.saved) {
+        finish(kAgentLonely);
+        return;
+    }
+    const auto& exits = run_.result.exits;
+    const bool well = run_.result.faults.empty() &&
+                      std::all_of(exits.begin(), exits.end(), [](const wire::Exited& one) {
+                          return one.exit_code == 0 && one.signal == 0;
+                      });
+    finish(well ? kAgentDone : kAgentFailed);
 }
 
 void NodeMachine::finish(int code) {
     if (!std::exchange(finished_, true)) {
+        const bool may_lose = job_ && !job_->fixed;
+        if (code == kAgentDone && outcome_ == JobState::succeeded && may_lose) {
+            want(node_effect::SaveOutcome{});
+        }
         want(node_effect::Exit{code});
     }
 }

@@ -67,7 +67,7 @@ class Node {
     // The scheduler says that the time limit is near: the ranks are asked for a checkpoint. One
     // that does not catch the signal yet gets it as soon as it does.
     void warn_ranks() { take(node_input::TimeLimitNear{}); }
-    // Stop the ranks, report, exit 0: STOP and SIGTERM. `farewell`: why it goes although its job
+    // Stop the ranks, report, exit: SIGTERM. `farewell`: why it goes although its job
     // may go on; the daemon is told.
     void shut_down(std::chrono::milliseconds grace, std::string farewell = {}) {
         take(node_input::ShutDown{grace, std::move(farewell)});
@@ -101,6 +101,7 @@ class Node {
     void perform(const node_effect::StartRanks&);
     void perform(const node_effect::StopRanks& stop);
     void perform(const node_effect::SaveResult& save);
+    void perform(const node_effect::SaveOutcome&);
     void perform(const node_effect::BeginPreflight&);
     void perform(const node_effect::NoMorePeers&);
     void perform(const node_effect::EndSetup&);

@@ -2,6 +2,7 @@
 #include "job/agent/node/node.hpp"
 #include "job/agent/ranks/last_words.hpp"
 #include "job/async/sleep.hpp"
+#include "job/base/attempt_end.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -20,6 +21,15 @@ void Node::perform(const node_effect::SaveResult& save) {
         return;
     }
     take(node_input::ResultSaved{save.result.generation});
+}
+
+void Node::perform(const node_effect::SaveOutcome&) {
+    const auto path = config_.attempt_directory / kOutcomeFileName;
+    const auto saved = write_file_atomic(
+        path, std::string{kSucceededWord} + " " + config_.allocation + "\n", kPostmortemMode);
+    if (!saved) {
+        log::warn("cannot say that the attempt has succeeded", {{"why", saved.error().message}});
+    }
 }
 
 void Node::perform(const node_effect::LeaveLastWords& leave) {

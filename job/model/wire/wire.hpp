@@ -361,6 +361,10 @@ struct PairTest {  // test this node together with another one
 struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
     std::int64_t grace_ms = 10'000;
+    // What it has come to, which the agent's exit code tells the scheduler: a final JobState's
+    // word.
+    // "" = an older lockstepd, which does not say.
+    std::string outcome{};
 };
 struct Ack {
     std::uint64_t batch = 0;  // every batch up to this seq is durable

@@ -341,6 +341,7 @@ template <class V, class M>
 void fields(V& visit, M& m) {
     visit("reason", m.reason);
     visit("grace_ms", m.grace_ms);
+    visit.optional("outcome", m.outcome);
 }
 template <class V, class M>
     requires std::is_same_v<std::remove_const_t<M>, Ack>

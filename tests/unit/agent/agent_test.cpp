@@ -164,7 +164,7 @@ TEST_F(SessionTest, TermStopsTheRanksAndReportsThem) {
     FakeDaemon daemon{shell("exec sleep 600"), options};
     const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() == 1; });
     agent->signal(SIGTERM);
-    ASSERT_EQ(code_of(daemon, *agent), 0);
+    ASSERT_EQ(code_of(daemon, *agent), 1) << "its ranks were ended, and nobody said more";
     ASSERT_THAT(daemon.all<wire::Exited>(), SizeIs(1));
     EXPECT_TRUE(daemon.all<wire::Exited>()[0].stopped);
     EXPECT_EQ(daemon.count<wire::Done>(), 1U);

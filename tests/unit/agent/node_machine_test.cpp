@@ -17,11 +17,12 @@ class NodeMachineTest : public testing::Test {
         now_.steady += std::chrono::milliseconds{1};
         return machine_.take(input, now_);
     }
-    NodeEffects welcome(std::int32_t generation = 0) {
+    NodeEffects welcome(std::int32_t generation = 0, bool fixed = true) {
         node_input::Welcomed input;
         input.daemon = "d1";
         input.generation = generation;
         input.job = NodeJob{};
+        input.job->fixed = fixed;
         return take(std::move(input));
     }
     static wire::World world(std::int32_t generation, std::string table = "") {
@@ -236,6 +237,61 @@ TEST_F(NodeMachineTest, LeavesWhenAllWasAcknowledgedAndAtTheLatestAfterItsTime) 
     late.take(node_input::ShutDown{}, now_);
     now_.steady += std::chrono::seconds{5};
     EXPECT_EQ(count<node_effect::Exit>(late.take(node_input::LeavingLook{false}, now_)), 1);
+}
+
+// How the agent leaves after what it was told, its ranks having run.
+class NodeMachineEnd : public NodeMachineTest {
+  protected:
+    NodeEffects leave(NodeInput told, bool fixed = true) {
+        machine_ = NodeMachine{"i1", {std::chrono::seconds{10}, std::chrono::seconds{5}}};
+        welcome(0, fixed);
+        run(1);
+        take(std::move(told));
+        take(node_input::RanksEnded{});
+        return take(node_input::LeavingLook{true});
+    }
+    static int code(const NodeEffects& effects) {
+        return effects.empty() ? -1 : std::get<node_effect::Exit>(effects.back()).code;
+    }
+};
+
+// Slurm showed a job that had failed as COMPLETED: no --mail-type=FAIL, and afterok went on.
+TEST_F(NodeMachineEnd, TheExitCodeIsWhatTheAttemptHasComeTo) {
+    EXPECT_EQ(code(leave(wire::Stop{"over", 0, "succeeded"})), 0);
+    EXPECT_EQ(code(leave(wire::Stop{"over", 0, "failed"})), kAgentFailed);
+    EXPECT_EQ(code(leave(wire::Stop{"over", 0, "cancelled"})), kAgentCancelled);
+    EXPECT_EQ(code(leave(wire::Stop{"over", 0})), 0) << "an older lockstepd does not say";
+}
+
+TEST_F(NodeMachineEnd, ToldToEndFromOutsideItHasFailedUnlessTheOthersMayGoOn) {
+    EXPECT_EQ(code(leave(node_input::ShutDown{{}, "SIGTERM"})), kAgentFailed);
+    EXPECT_EQ(code(leave(node_input::ShutDown{{}, "SIGTERM"}, false)), 0);
+    NodeMachine idle{"i2", {std::chrono::seconds{10}, std::chrono::seconds{5}}};
+    idle.take(node_input::ShutDown{}, now_);
+    EXPECT_EQ(code(idle.take(node_input::LeavingLook{true}, now_)), 0) << "it had no ranks";
+}
+
+TEST_F(NodeMachineEnd, OnlyWhereAnAgentMayBeLostOnTheWayIsSuccessWrittenDown) {
+    EXPECT_EQ(count<node_effect::SaveOutcome>(leave(wire::Stop{"over", 0, "succeeded"}, false)), 1);
+    EXPECT_EQ(count<node_effect::SaveOutcome>(leave(wire::Stop{"over", 0, "succeeded"})), 0);
+    EXPECT_EQ(count<node_effect::SaveOutcome>(leave(wire::Stop{"over", 0, "failed"}, false)), 0);
+}
+
+TEST_F(NodeMachineEnd, AnOrphanEndsAsItsRanksDid) {
+    const auto ends = [&](std::int32_t exit_code) {
+        machine_ = NodeMachine{"i1", {std::chrono::seconds{10}, std::chrono::seconds{5}}};
+        welcome();
+        run(1);
+        wire::Exited exited;
+        exited.generation = 1;
+        exited.exit_code = exit_code;
+        take(node_input::RankExited{exited});
+        take(node_input::RanksEnded{});
+        take(node_input::ResultSaved{1});
+        return code(take(node_input::Orphaned{"nobody"}));
+    };
+    EXPECT_EQ(ends(0), 0);
+    EXPECT_EQ(ends(3), kAgentFailed);
 }
 
 TEST_F(NodeMachineTest, AFencedNodeKillsItsRanksAndGoesOnceTheyHaveEnded) {

@@ -121,6 +121,37 @@ TEST_F(JobMachineTest, StopGivesRanksTheirGraceAlsoOnceTheJobIsOver) {
     EXPECT_THAT(machine_->say_stop("the job is over").take(), IsEmpty());
 }
 
+TEST_F(JobMachineTest, StopSaysWhatTheAttemptHasComeTo) {
+    start();
+    Draft cancel = machine_->draft(at_);
+    event::CancelRequested asked;
+    asked.by = "ann";
+    ASSERT_TRUE(cancel.add(asked));
+    machine_->stored(cancel, at_);
+    const auto stops = machine_->stop(Cause{}, at_).take();
+    ASSERT_EQ(sent<wire::Stop>(stops).size(), 2U);
+    EXPECT_EQ(sent<wire::Stop>(stops)[1]->outcome, "cancelled");
+}
+
+TEST_F(JobMachineTest, StopOfWhatARankHasFailedSaysSoAlsoToAnAgentThatComesLate) {
+    start();
+    Draft draft = machine_->draft(at_);
+    event::FaultSeen fault;
+    fault.attempt = 1;
+    fault.generation = 1;
+    fault.rank = 0;
+    fault.cause_class = CauseClass::rank_exit;
+    ASSERT_TRUE(draft.add(fault));
+    machine_->stored(draft, at_);
+    const auto stops = machine_->stop(Cause{}, at_).take();
+    ASSERT_EQ(sent<wire::Stop>(stops).size(), 2U);
+    EXPECT_EQ(sent<wire::Stop>(stops)[0]->outcome, "failed");
+    const auto late = std::make_shared<Agent>(1, "10.0.0.1");
+    const auto answers = machine_->acknowledge_late(AgentInput{late, said(1)}, "it is over").take();
+    ASSERT_EQ(sent<wire::Stop>(answers).size(), 1U);
+    EXPECT_EQ(sent<wire::Stop>(answers)[0]->outcome, "failed");
+}
+
 TEST_F(JobMachineTest, AbortGoesOnceToEachConnection) {
     start();
     Cause cause;

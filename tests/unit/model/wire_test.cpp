@@ -63,7 +63,7 @@ std::vector<DaemonMessage> daemon_samples() {
             world,
             Start{1},
             Abort{1, "why", 500},
-            Stop{"over", 10},
+            Stop{"over", 10, "cancelled"},
             Ack{5, 6},
             reply,
             Fenced{2, "old"},

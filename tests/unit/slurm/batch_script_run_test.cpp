@@ -1,4 +1,5 @@
 // The script in a real bash, with an srun that does what the test tells it over two FIFOs.
+#include "job/base/attempt_end.hpp"
 #include "job/base/files.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/slurm/batch_script_fixture.hpp"
@@ -33,11 +34,20 @@ read -r status <"$SLURM_SUBMIT_DIR/go"
 exit "$status"
 )";
 
+// Ends the script as slurmd does for it; or slurmctld is away.
+constexpr const char* kScancel = R"(#!/bin/bash -p
+printf '%s\n' "$@" >"$SLURM_SUBMIT_DIR/cancelled"
+[ ! -e "$SLURM_SUBMIT_DIR/away" ] || exit 1
+kill -TERM "$PPID"
+)";
+
 class BatchScriptRun : public testing::Test {
   protected:
     void SetUp() override {
         write("srun", kSrun);
         ASSERT_EQ(::chmod(path("srun").c_str(), 0755), 0);
+        write("scancel", kScancel);
+        ASSERT_EQ(::chmod(path("scancel").c_str(), 0755), 0);
         ASSERT_EQ(::mkfifo(path("ready").c_str(), 0600), 0);
         ASSERT_EQ(::mkfifo(path("go").c_str(), 0600), 0);
         AttemptRequest request = request_of(kEverything);
@@ -168,6 +178,37 @@ TEST_F(BatchScriptRun, WaitsForTheAgentsWhenSlurmEndsTheJob) {
     }
     end_srun(0);
     EXPECT_EQ(exit_status(), 0) << "they had ended well";
+}
+
+TEST_F(BatchScriptRun, WhatLockstepCancelledIsCancelledInSlurmToo) {
+    start(in_a_job());
+    await_srun();
+    end_srun(kCancelledExit);
+    EXPECT_EQ(exit_status(), kCancelledExit);
+    EXPECT_EQ(read("cancelled"), "7\n");
+}
+
+TEST_F(BatchScriptRun, WhatCannotBeCancelledInSlurmHasFailedThere) {
+    write("away", "");
+    start(in_a_job());
+    await_srun();
+    end_srun(kCancelledExit);
+    EXPECT_EQ(exit_status(), kCancelledExit);
+}
+
+TEST_F(BatchScriptRun, AnAgentThatWasLostFailsNoAttemptThatHasSucceeded) {
+    write(std::string{kOutcomeFileName}, std::string{kSucceededWord} + " 7\n");
+    start(in_a_job());
+    await_srun();
+    end_srun(137);
+    EXPECT_EQ(exit_status(), 0);
+    ::close(output_);
+
+    write(std::string{kOutcomeFileName}, std::string{kSucceededWord} + " 6\n");
+    start(in_a_job());
+    await_srun();
+    end_srun(4);
+    EXPECT_EQ(exit_status(), 4) << "a copy of the script, started later";
 }
 
 TEST_F(BatchScriptRun, SaysThatItWasToldToEndWhenSrunFailsAfterThat) {

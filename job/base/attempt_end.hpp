@@ -1,0 +1,19 @@
+// How the end of an attempt reaches the scheduler's records: by the exit code of its agents, which
+// its batch script passes on, and by one file. Constants.
+#pragma once
+
+#include <string_view>
+
+namespace lockstep {
+
+// Of an agent whose job Lockstep has cancelled: 128 + SIGINT, as of a program that Ctrl-C ended.
+inline constexpr int kCancelledExit = 130;
+
+// <attempt directory>/outcome is a line of kSucceededWord and the number of the allocation, once an
+// attempt has succeeded that can lose agents on its way (spares, elastic): the exit code of one
+// that was lost stays the highest. The number, because a copy of the attempt's script finds the
+// file too.
+inline constexpr std::string_view kOutcomeFileName = "outcome";
+inline constexpr std::string_view kSucceededWord = "succeeded";
+
+}  // namespace lockstep
