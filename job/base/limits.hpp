@@ -232,6 +232,8 @@ inline constexpr auto kTokensRemembered = std::chrono::hours{30 * 24};  // after
 
 // What is remembered of a node that was lost or at fault (daemon/store/node_history.hpp).
 inline constexpr auto kNodeHistory = std::chrono::hours{90 * 24};
+// The longest between the first rank that a scheduler ended and its word that all is over.
+inline constexpr auto kEndTakes = std::chrono::minutes{10};
 inline constexpr auto kNodeFaultsLately = std::chrono::hours{7 * 24};
 inline constexpr std::size_t kNodeFaults = 1000;     // a node; 0.2 KiB each
 inline constexpr std::size_t kNodeFaultsShown = 50;  // the newest, of one node

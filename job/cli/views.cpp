@@ -8,6 +8,7 @@
 #include "job/model/state.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <limits>
 
@@ -163,6 +164,21 @@ void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Li
     }
 }
 
+// Whether the text has this name as a word of its own: n1 is none of n12.
+bool says(std::string_view text, std::string_view name) {
+    const auto part_of_name = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+    };
+    for (auto at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+        const auto end = at + name.size();
+        if ((at == 0 || !part_of_name(text[at - 1])) &&
+            (end == text.size() || !part_of_name(text[end]))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 }  // namespace
 
 std::string cause_text(const Json& cause) {
@@ -180,7 +196,7 @@ std::string cause_text(const Json& cause) {
             return out;  // it says all of this in words
         }
     }
-    if (const std::string node = text_at(cause, "node"); !node.empty()) {
+    if (const std::string node = text_at(cause, "node"); !node.empty() && !says(message, node)) {
         where += (where.empty() ? "" : " on ") + node;
     }
     if (const auto code = integer_at(cause, "exit_code")) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -111,12 +112,24 @@ struct Reader {
         if (last != nullptr && e.cause.kind == CauseClass::hang) {
             end(event, e.cause, e.attempt, last->number);
         }
-        if (e.cause.kind == CauseClass::preempted || e.cause.kind == CauseClass::time_limit ||
-            e.cause.kind == CauseClass::scheduler ||
-            e.cause.kind == CauseClass::cancelled_by_user) {
+        const bool from_outside =
+            e.cause.kind == CauseClass::preempted || e.cause.kind == CauseClass::time_limit ||
+            e.cause.kind == CauseClass::scheduler || e.cause.kind == CauseClass::cancelled_by_user;
+        if (from_outside && (last == nullptr || !failed_before(event, *last))) {
             out.absolved = NodesAbsolved{job.id, e.attempt, last == nullptr ? 0 : last->number};
         }
         note_ends(event, *in);
+    }
+    // Whether the generation had failed before anybody wanted the end of its attempt: a node that
+    // was lost in it then was not lost by that end.
+    bool failed_before(const Event& end, const Generation& last) const {
+        if (!last.first_failure || last.first_failure->kind != CauseClass::node_lost) {
+            return false;
+        }
+        return job.cancel_requested_at != 0
+                   ? last.failure_heard_at < job.cancel_requested_at
+                   : end.time - last.failure_heard_at >
+                         std::chrono::milliseconds{limits::kEndTakes}.count();
     }
     // A node has a part in an attempt once; it was well if ranks ran and nothing was its fault.
     void note_ends(const Event& event, const Attempt& in) {

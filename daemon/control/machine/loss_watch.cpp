@@ -28,6 +28,21 @@ class LinkWalk {
     Links::const_iterator end_;
 };
 
+// Of what a scheduler says of all its agents, "the agent of n0 …; the agent of n1 …", the part that
+// is this one's; "" if it says nothing of single ones.
+std::string part_of(const std::string& message, const std::string& start) {
+    constexpr std::string_view kJoint = "; ";
+    std::string_view rest = message;
+    while (!rest.empty()) {
+        const auto end = std::min(rest.find(kJoint), rest.size());
+        if (rest.substr(0, end).starts_with(start + " ")) {
+            return std::string{rest.substr(0, end)};
+        }
+        rest.remove_prefix(std::min(end + kJoint.size(), rest.size()));
+    }
+    return "";
+}
+
 // Whether a rank of this node was stopped before it was done.
 bool was_stopped(const Job& job, std::int32_t node_rank) {
     const auto first = job.generation()->stopped.lower_bound(node_rank * job.spec.ranks_per_node());
@@ -239,8 +254,11 @@ event::FaultSeen LossWatch::how_it_was_lost(const Job& job, std::int32_t slot,
                  : claimed ? claim->second.node
                            : "node " + std::to_string(slot);
     fault.cause_class = CauseClass::node_lost;
-    fault.message = "the agent of " + fault.node + " ended without a result";
-    for (const std::string& why : {words ? words->reason : std::string{}, seen.message}) {
+    const std::string agent = "the agent of " + fault.node;
+    const std::string own = part_of(seen.message, agent);
+    fault.message = own.empty() ? agent + " ended without a result" : own;
+    for (const std::string& why :
+         {words ? words->reason : std::string{}, own.empty() ? seen.message : std::string{}}) {
         fault.message += why.empty() ? "" : ": " + why;
     }
     if (!attempt.allocation.empty()) {

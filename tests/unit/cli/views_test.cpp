@@ -49,6 +49,18 @@ TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
     EXPECT_THAT(text, Not(HasSubstr("GPU")));
 }
 
+TEST(CliViews, ACauseNamesItsNodeOnce) {
+    EXPECT_EQ(cause_text(Json::parse(R"({"class":"node_lost","node":"n1",
+        "message":"the agent of n1 was ended by signal 9"})")),
+              "node_lost: the agent of n1 was ended by signal 9");
+    EXPECT_EQ(cause_text(Json::parse(R"({"class":"node_lost","node":"n1",
+        "message":"the agents of n12 and n1-a left"})")),
+              "node_lost: the agents of n12 and n1-a left (n1)");
+    EXPECT_EQ(cause_text(Json::parse(R"({"class":"rank_signal","node":"n1","rank":3,"signal":9,
+        "message":"killed on n1."})")),
+              "rank_signal: killed on n1. (rank 3, signal 9)");
+}
+
 TEST(CliViews, JobsHaveNumbersAgesAndOnATerminalShortIds) {
     const Json job = {{"id", "ls-01JCXW3V5N8Q2R7T9ZABCDEFGH"},
                       {"name", "demo"},

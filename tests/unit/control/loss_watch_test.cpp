@@ -122,6 +122,20 @@ TEST_F(LossWatchTest, AnAllocationThatIsLostWholeIsNoNodesFault) {
     EXPECT_TRUE(job().attempt()->lost.contains(1)) << "of two this one alone was lost";
 }
 
+// The scheduler speaks of all of its agents in one sentence.
+TEST_F(LossWatchTest, ALostNodeIsToldOnceAndByItself) {
+    place(R"({"nodes":2,"spares":1})");
+    start();
+    look();
+    Observation seen = runs();
+    seen.lost_nodes = {1};
+    seen.message = "the agent of n11 was ended by signal 9; the agent of n1 was ended by signal 15";
+    take(AgentGoneInput{agents_[1]});
+    pass(seconds{1});
+    look(seen);
+    EXPECT_EQ(job().attempt()->lost.at(1).message, "the agent of n1 was ended by signal 15");
+}
+
 // Cancelled, it is a person's end, whatever the scheduler comes to say of it.
 TEST(WantsVerdict, ACancelledJobDoesNot) {
     History history;

@@ -135,6 +135,21 @@ TEST_F(Noted, TheSchedulersEndAbsolvesTheLastGeneration) {
     EXPECT_EQ(over.absolved->generation, 1);
 }
 
+// The node had been lost before anybody wanted an end.
+TEST_F(Noted, AnEndThatCameLaterAbsolvesNobody) {
+    at_.running();
+    note(at_.fault(CauseClass::node_lost, 1));
+    note(at_.end_of_generation(CauseClass::node_lost));
+    note(event::CancelRequested{"ada"});
+    EXPECT_FALSE(note(end(CauseClass::cancelled_by_user)).absolved.has_value());
+
+    at_ = History();
+    at_.running();
+    note(at_.fault(CauseClass::node_lost, 1));
+    at_.now += std::chrono::milliseconds{std::chrono::hours{1}}.count();
+    EXPECT_FALSE(note(end(CauseClass::time_limit)).absolved.has_value());
+}
+
 TEST_F(Noted, AnAttemptThatGoesWithoutANodeSaysSo) {
     at_ = History(R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2},
                       "recovery":{"max_attempts":2}})");
