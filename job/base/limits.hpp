@@ -313,9 +313,10 @@ inline constexpr std::size_t kBatchRows = 8192;            // rows in one batch
 inline constexpr std::size_t kUnacknowledgedBytes = 64U << 20U;
 // Of one GPU frame, once a second per node. A rank's GPU process may have children that compute.
 inline constexpr std::size_t kGpuUses = 4096;
-inline constexpr std::size_t kGpuXids = 256;      // kinds of errors × GPUs that a node remembers
-inline constexpr std::size_t kGpuTextBytes = 96;  // NVML's longest is 96 with its zero
-inline constexpr std::size_t kXidEvents = 256;    // of an attempt; a broken GPU repeats itself
+inline constexpr std::size_t kGpuXids = 256;       // kinds of errors × GPUs that a node remembers
+inline constexpr std::size_t kGpuTextBytes = 96;   // NVML's longest is 96 with its zero
+inline constexpr std::size_t kSuspensions = 1000;  // of an attempt; more are not told
+inline constexpr std::size_t kXidEvents = 256;     // of an attempt; a broken GPU repeats itself
 inline constexpr std::size_t kGpusShownInFull = 1024;   // in /metrics; beyond, the slim profile
 inline constexpr std::size_t kGpusShown = 16'384;       // in /metrics at all: 40 MB of text
 inline constexpr std::size_t kLineBytes = 4096;         // of a printed line that capture looks at

@@ -218,7 +218,9 @@ std::optional<double> running_seconds(const Json& job, UnixMillis now) {
     if (!begin) {
         return std::nullopt;
     }
-    return static_cast<double>(time_at(job, "finished_at").value_or(now) - *begin) / 1000;
+    const double still = number_at(at(job, "spans"), "suspended_seconds").value_or(0);
+    const auto end = time_at(job, "finished_at").value_or(now);
+    return std::max(0.0, static_cast<double>(end - *begin) / 1000 - still);
 }
 
 Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now,
@@ -360,6 +362,9 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     facts.add("finished", moment_text(job, "finished_at", now));
     if (const auto seconds = running_seconds(job, now)) {
         facts.add("ran", format_clock(*seconds));
+    }
+    if (const auto still = number_at(at(job, "spans"), "suspended_seconds"); still && *still > 0) {
+        facts.add("suspended", format_clock(*still) + " by the scheduler, not in what it ran");
     }
     facts.add("step", integer_text(job, "step"));
     if (const auto ettr = number_at(job, "ettr")) {

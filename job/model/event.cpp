@@ -1,3 +1,4 @@
+// size: one row for each field of each event, to write and to read it
 #include "job/model/event.hpp"
 
 #include "job/model/spec/fields.hpp"
@@ -183,6 +184,10 @@ void fields(V& visit, M& m) {
         visit("seconds", m.seconds);
         visit("message", m.message);
         visit("ranks", m.ranks);
+    } else if constexpr (Is<M, event::Suspended>) {
+        visit("attempt", m.attempt);
+        visit.optional("over", m.over);
+        visit("message", m.message);
     } else if constexpr (Is<M, event::CheckpointRequested>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

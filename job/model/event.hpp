@@ -282,6 +282,12 @@ struct ProfileTaken {
     // [{rank, node, files: [{name, size}], missing: [{what, why}]}], by rank.
     Json ranks = Json::array();
 };
+// The scheduler has stopped all processes of the allocation, or lets them go on.
+struct Suspended {
+    std::int32_t attempt = 0;
+    bool over = false;  // they go on
+    std::string message;
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -300,7 +306,7 @@ using EventData =
                  event::DependencyFailed, event::RestartRequested, event::RanksReleased,
                  event::AnomalySeen, event::GpuXid, event::EvidenceTaken, event::PreflightSeen,
                  event::WarningGiven, event::CheckpointRequested, event::NodeReturned,
-                 event::ProfileTaken>;
+                 event::ProfileTaken, event::Suspended>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -366,6 +366,19 @@ struct Applier {
         current->profiles = e.number;
         return {};
     }
+    Status operator()(const event::Suspended& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr || e.over != current->suspended() ||
+            (!e.over && current->suspensions.size() >= limits::kSuspensions)) {
+            return stale("suspension");
+        }
+        if (e.over) {
+            current->suspensions.back().to = event.time;
+        } else {
+            current->suspensions.push_back({event.time, 0});
+        }
+        return {};
+    }
     // For people, too: what comes of it is checkpoint_saved.
     Status operator()(const event::CheckpointRequested& e) const {
         if (generation(e.attempt, e.generation) == nullptr) {
@@ -406,6 +419,9 @@ struct Applier {
         }
         current->finished_at = event.time;
         current->cause = e.cause;
+        if (current->suspended()) {
+            current->suspensions.back().to = event.time;
+        }
         if (!current->generations.empty() && current->generations.back().open()) {
             // Nothing of it is heard any more: it ends with what it ran in.
             current->generations.back().finished_at = event.time;

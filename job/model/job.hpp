@@ -79,6 +79,12 @@ struct NodeClaim {
     std::int64_t pid = 0;
 };
 
+// All processes of an allocation stood still, by the scheduler's doing.
+struct Suspension {
+    UnixMillis from = 0;
+    UnixMillis to = 0;  // 0: they still do
+};
+
 struct Attempt {
     std::int32_t number = 0;
     std::string scheduler_id;
@@ -107,11 +113,13 @@ struct Attempt {
     std::optional<Cause> fault;               // of the attempt, outside any generation
     bool unwatched = false;                   // it is that no lockstepd was there for its agents
     std::int32_t stray_faults = 0;            // that ended no generation and cost no node
+    std::vector<Suspension> suspensions;      // in order, at most limits::kSuspensions
     Cause cause;
 
     void take_preflight(const event::PreflightSeen& seen);
     // A lost node that may still come back.
     bool may_return(std::int32_t slot) const;
+    bool suspended() const { return !suspensions.empty() && suspensions.back().to == 0; }
 };
 
 struct Job {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -70,15 +71,36 @@ std::vector<std::optional<std::int64_t>> kept_steps(const std::vector<Stretch>& 
 // Hands out the time from one moment on: each moment goes to one span, none twice.
 class Ledger {
   public:
-    Ledger(JobTime& time, UnixMillis from, UnixMillis end)
-        : time_(time), at_(from), end_(std::max(from, end)) {}
-    // What is between the moment it has reached and `until`. Returns its milliseconds.
+    Ledger(JobTime& time, UnixMillis from, UnixMillis end, std::vector<Suspension> still)
+        : time_(time), at_(from), end_(std::max(from, end)), still_(std::move(still)) {}
+    // What is between the moment it has reached and `until`. Returns the milliseconds in which
+    // anything moved.
     UnixMillis to(Span span, UnixMillis until) {
         const UnixMillis reached = std::clamp(until, at_, end_);
-        const UnixMillis length = reached - at_;
+        const UnixMillis still = suspended(at_, reached);
+        const UnixMillis length = reached - at_ - still;
         add(span, static_cast<double>(length) / 1000.0);
+        add(Span::suspended, static_cast<double>(still) / 1000.0);
         at_ = reached;
         return length;
+    }
+    // How much of that time it was suspended.
+    UnixMillis suspended(UnixMillis from, UnixMillis until) const {
+        UnixMillis out = 0;
+        for (const Suspension& one : still_) {
+            out += std::max<UnixMillis>(0, std::min(one.to, until) - std::max(one.from, from));
+        }
+        return out;
+    }
+    // When so many milliseconds from now have passed in which it was not.
+    UnixMillis after(UnixMillis moving) const {
+        UnixMillis out = at_ + moving;
+        for (const Suspension& one : still_) {
+            if (one.to > at_ && one.from < out) {
+                out += one.to - std::max(one.from, at_);
+            }
+        }
+        return out;
     }
     void add(Span span, double seconds) {
         time_.seconds[static_cast<std::size_t>(span)] += seconds;
@@ -90,18 +112,34 @@ class Ledger {
     JobTime& time_;
     UnixMillis at_;
     UnixMillis end_;
+    std::vector<Suspension> still_;  // in order, none open
 };
 
-// No step for so long that it is not a slow step: the mean of its steps tells how slow they are.
-bool is_still(const GenerationReport& report, UnixMillis since) {
+// Of all attempts, until `end` at the most.
+std::vector<Suspension> suspensions(const Job& job, UnixMillis end) {
+    std::vector<Suspension> out;
+    for (const Attempt& attempt : job.attempts) {
+        for (const Suspension& one : attempt.suspensions) {
+            const UnixMillis to = one.to != 0                ? one.to
+                                  : attempt.finished_at != 0 ? attempt.finished_at
+                                                             : end;
+            out.push_back({one.from, std::max(one.from, to)});
+        }
+    }
+    return out;
+}
+
+// No step for so long that it is not a slow step: the mean of its steps, which took `stepping`,
+// tells how slow they are.
+bool is_still(const GenerationReport& report, UnixMillis stepping, UnixMillis since) {
     const std::int64_t steps = std::max<std::int64_t>(1, report.last_step - report.first_step);
-    const UnixMillis mean = (report.last_at - report.first_at) / steps;
+    const UnixMillis mean = stepping / steps;
     return since >=
            std::max<UnixMillis>(std::chrono::milliseconds{limits::kHangLeast}.count(), 10 * mean);
 }
 
 // What the time after the last step was, until `end`.
-Span after_the_last_step(const Stretch& one, UnixMillis since) {
+Span after_the_last_step(const Stretch& one, UnixMillis stepping, UnixMillis since) {
     const Generation& generation = *one.generation;
     const CauseClass cause = !generation.open()         ? generation.cause.kind
                              : generation.first_failure ? generation.first_failure->kind
@@ -114,7 +152,8 @@ Span after_the_last_step(const Stretch& one, UnixMillis since) {
     if (cause != CauseClass::none) {
         return Span::lost;
     }
-    return generation.open() && is_still(one.report, since) ? Span::stalled : Span::productive;
+    return generation.open() && is_still(one.report, stepping, since) ? Span::stalled
+                                                                      : Span::productive;
 }
 
 // A generation whose ranks were all started, from there to its end.
@@ -122,7 +161,7 @@ void spend_running(Ledger& ledger, const Stretch& one, std::optional<std::int64_
                    UnixMillis end) {
     const GenerationReport& report = one.report;
     if (report.first_step < 0) {
-        const bool hung = after_the_last_step(one, 0) == Span::stalled;
+        const bool hung = after_the_last_step(one, 0, 0) == Span::stalled;
         ledger.to(hung ? Span::stalled : Span::init, end);
         return;
     }
@@ -136,14 +175,19 @@ void spend_running(Ledger& ledger, const Stretch& one, std::optional<std::int64_
             steps == 0 || *kept <= report.first_step
                 ? 0.0
                 : static_cast<double>(*kept - report.first_step) / static_cast<double>(steps);
-        kept_until = ledger.at() + std::llround(share * static_cast<double>(last_at - ledger.at()));
+        const UnixMillis moving = last_at - ledger.at() - ledger.suspended(ledger.at(), last_at);
+        kept_until = ledger.after(std::llround(share * static_cast<double>(moving)));
     }
     const double stepping = static_cast<double>(ledger.to(Span::productive, kept_until)) / 1000.0;
     const double saving = std::clamp(report.checkpoint_seconds, 0.0, stepping);
     ledger.add(Span::productive, -saving);
     ledger.add(Span::checkpoint, saving);
     ledger.to(Span::lost, last_at);
-    ledger.to(after_the_last_step(one, std::min(end, ledger.end()) - ledger.at()), end);
+    const UnixMillis until = std::min(end, ledger.end());
+    const UnixMillis since = until - ledger.at() - ledger.suspended(ledger.at(), until);
+    const UnixMillis steps_took =
+        report.last_at - report.first_at - ledger.suspended(report.first_at, report.last_at);
+    ledger.to(after_the_last_step(one, steps_took, since), end);
 }
 
 }  // namespace
@@ -160,7 +204,7 @@ const GenerationTime* JobTime::find(std::int32_t attempt, std::int32_t generatio
 JobTime job_time(const Job& job, std::span<const GenerationReport> reports, UnixMillis now) {
     JobTime out;
     const UnixMillis end = job.finished_at != 0 ? job.finished_at : now;
-    Ledger ledger{out, job.submitted_at, end};
+    Ledger ledger{out, job.submitted_at, end, suspensions(job, end)};
     const std::vector<Stretch> all = stretches(job, reports);
     const auto kept = kept_steps(all);
     std::size_t next = 0;
@@ -196,9 +240,11 @@ JobTime job_time(const Job& job, std::span<const GenerationReport> reports, Unix
     }
     ledger.to(Span::queue, end);
     if (job.started_at != 0 && end > job.started_at && reported) {
-        out.ettr = std::clamp(
-            out.of(Span::productive) * 1000.0 / static_cast<double>(end - job.started_at), 0.0,
-            1.0);
+        const UnixMillis ran = end - job.started_at - ledger.suspended(job.started_at, end);
+        out.ettr =
+            ran > 0
+                ? std::clamp(out.of(Span::productive) * 1000.0 / static_cast<double>(ran), 0.0, 1.0)
+                : 0.0;
     }
     return out;
 }

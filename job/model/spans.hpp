@@ -11,6 +11,9 @@
 //   stalled     of a generation that hung, or was told to when it ended: from its last step to its
 //               end. Of one that runs: since its last step, once it is told to hang, or that is
 //               kHangLeast (limits.hpp) and ten steps' time ago
+//   suspended   the scheduler had stopped all of the allocation, as far as it was asked; whatever
+//   it
+//               was doing
 //   lost        steps that a later generation did again, and of a generation that ended badly what
 //               came after its last step
 //
@@ -40,10 +43,12 @@ enum class Span : std::uint8_t {
     checkpoint,
     stalled,
     lost,
+    suspended,
 };
-inline constexpr std::size_t kSpans = 8;
+inline constexpr std::size_t kSpans = 9;
 inline constexpr std::array<std::string_view, kSpans> kSpanNames{
-    "queue", "launch", "rendezvous", "init", "productive", "checkpoint", "stalled", "lost"};
+    "queue",      "launch",  "rendezvous", "init",     "productive",
+    "checkpoint", "stalled", "lost",       "suspended"};
 
 // What telemetry knows of one generation's steps. The newest step is reported first by some rank
 // and then by others: its time is that of the first.
@@ -69,7 +74,8 @@ struct GenerationTime {
 struct JobTime {
     std::array<double, kSpans> seconds{};
     // Effective training time ratio: productive / wall time since job.started_at, the start of the
-    // first ranks (the queue before it does not count, every later wait does). Nothing: no rank has
+    // first ranks (the queue before it does not count, every later wait does, but for what was
+    // suspended). Nothing: no rank has
     // been started, or none has reported a step.
     std::optional<double> ettr;
     std::optional<std::int64_t> lost_steps;   // of all generations; nothing: known of none

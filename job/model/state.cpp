@@ -33,6 +33,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "checkpoint_requested",
     "node_returned",
     "profile_taken",
+    "suspended",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",        "rank_exit",    "rank_signal",       "oom",

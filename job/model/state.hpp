@@ -102,8 +102,9 @@ enum class EventKind : std::uint8_t {
     checkpoint_requested,
     node_returned,
     profile_taken,
+    suspended,
 };
-inline constexpr std::size_t kEventKinds = 29;
+inline constexpr std::size_t kEventKinds = 30;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (job/README.md).
 enum class CauseClass : std::uint8_t {
@@ -188,6 +189,10 @@ inline constexpr std::array kTransitions{
     Transition{JobState::running, EventKind::evidence_taken, JobState::running},
     Transition{JobState::running, EventKind::profile_taken, JobState::running},
     Transition{JobState::running, EventKind::checkpoint_requested, JobState::running},
+    // The scheduler has stopped all that runs in the allocation, or lets it go on.
+    Transition{JobState::starting, EventKind::suspended, JobState::starting},
+    Transition{JobState::running, EventKind::suspended, JobState::running},
+    Transition{JobState::restarting, EventKind::suspended, JobState::restarting},
     // Of a spare that is not needed yet, or that was asked for when its turn came.
     Transition{JobState::running, EventKind::agent_claimed, JobState::running},
     Transition{JobState::restarting, EventKind::agent_claimed, JobState::restarting},

@@ -140,6 +140,8 @@ class Suspended(StateCase):
         done = self.daemon.wait_state(job, FINAL)
         self.assertEqual((done["state"], done.get("cause"), len(done["attempts"])),
                          ("succeeded", None, 1))
+        self.assertGreater(done["spans"]["suspended_seconds"], 1)
+        self.assertIn("suspended", self.daemon.cli("show", job).stdout)
 
     def polls(self):
         found = re.search(r'lockstep_slurm_calls_total\{program="squeue",result="ok"\} (\d+)',

@@ -18,8 +18,27 @@ void JobMachine::tell_missing(const Surroundings& at) {
     }
 }
 
+namespace {
+
+// As long as the scheduler is not heard it stays as it was.
+void note_suspension(Draft& draft, const Observation& seen) {
+    const Attempt& attempt = *draft.job().attempt();
+    if (seen.kind != Observation::Kind::state || seen.paused == attempt.suspended() ||
+        (seen.paused && attempt.suspensions.size() >= limits::kSuspensions)) {
+        return;
+    }
+    event::Suspended out;
+    out.attempt = attempt.number;
+    out.over = !seen.paused;
+    out.message = seen.paused ? seen.message : "it is not suspended any more";
+    draft.add(std::move(out));
+}
+
+}  // namespace
+
 void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
     const bool paused = seen.kind == Observation::Kind::state && seen.paused;
+    note_suspension(draft, seen);
     if (paused || run_.was_paused) {
         set_pending_reason(paused ? seen.message : "");
         run_.forgive_silence(draft.at.steady);  // agents that stand still say nothing

@@ -17,7 +17,7 @@ constexpr std::string_view kExamples = R"json({
   "labels": {"team": "vision"}, "resources": {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8, "cpus_per_rank": 1, "time_limit": "04:00:00"},
   "submitted_at": "2026-11-23T08:03:50.503Z", "started_at": "2026-11-23T08:04:12.520Z", "finished_at": "2026-11-23T09:11:40.575Z", "step": 8124,
   "spans": {"queue_seconds": 18.2, "launch_seconds": 2.1, "rendezvous_seconds": 1.7, "init_seconds": 12.4, "productive_seconds": 4031.6,
-    "checkpoint_seconds": 0, "stalled_seconds": 0, "lost_seconds": 4.1}, "ettr": 0.996,
+    "checkpoint_seconds": 0, "stalled_seconds": 0, "lost_seconds": 4.1, "suspended_seconds": 0}, "ettr": 0.996,
   "cause": {"class": "rank_exit", "message": "rank 3 on n1 raised KeyError: 'labels'", "rank": 3, "node": "n1", "exit_code": 1,
     "exception": {"type": "KeyError", "message": "'labels'"}},
   "attempts": [{"number": 1, "scheduler_id": "4711", "state": "failed", "nodes": ["n1", "n2"], "created_at": "2026-11-23T08:03:50.506Z",

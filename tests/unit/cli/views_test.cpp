@@ -75,6 +75,15 @@ TEST(CliViews, JobsHaveNumbersAgesAndOnATerminalShortIds) {
     EXPECT_THAT(lines_of(jobs_table(terminal, {job}, now, false)), HasSubstr("…CDEFGH  demo"));
 }
 
+TEST(CliViews, SuspendedTimeIsNoneThatAJobRan) {
+    const Json job = Json::parse(R"({"id":"ls-1","name":"demo","state":"succeeded",
+        "started_at":"2026-11-21T01:00:00.000Z","finished_at":"2026-11-21T01:10:00.000Z",
+        "spans":{"suspended_seconds":300}})");
+    const std::string text = lines_of(job_view(Terminal{}, job, *time_at(job, "finished_at")));
+    EXPECT_THAT(text, HasSubstr("ran           00:05:00"));
+    EXPECT_THAT(text, HasSubstr("suspended     00:05:00"));
+}
+
 TEST(CliViews, MissingOrIllTypedFieldsReadAsUnknown) {
     const Terminal terminal;
     const Json odd = Json::parse(R"({"id":7,"state":[],"attempts":{},"labels":3,"cause":"x",

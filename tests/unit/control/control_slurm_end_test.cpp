@@ -141,6 +141,7 @@ TEST_F(ControlSlurmTest, ASuspendedJobIsNotLostHoweverLongItStandsStill) {
     scheduler_.seen.message = "Slurm job 17 is suspended: its ranks do not move";
     until([&] { return show(id).contains("pending_reason"); }, "it is told");
     EXPECT_EQ(show(id)["pending_reason"], scheduler_.seen.message);
+    until([&] { return happened(id, "suspended"); }, "it is on disk");
     agents[0].session->on_closed();
     agents[1].session->on_closed();
     clock_.advance(limits::kAgentLost * 5);
@@ -150,6 +151,11 @@ TEST_F(ControlSlurmTest, ASuspendedJobIsNotLostHoweverLongItStandsStill) {
     scheduler_.seen.paused = false;
     until([&] { return !show(id).contains("pending_reason"); }, "it goes on");
     EXPECT_EQ(state(id), "running");
+    until([&] { return told(id, "not suspended any more"); }, "and that");
+    EXPECT_GE(show(id)["spans"]["suspended_seconds"].get<double>(), 300)
+        << "as long as the clock says that it stood still";
+    const auto all = kinds(id);
+    EXPECT_EQ(std::count(all.begin(), all.end(), "suspended"), 2) << "said once each";
     // Who does not come back is lost, in the usual time.
     clock_.advance(limits::kAgentLost / 2);
     const auto later = scheduler_.polls;

@@ -48,7 +48,8 @@ std::vector<EventData> samples() {
             event::CheckpointRequested{1, 2, "time limit", "USR2", 3, "n", "it does not listen",
                                        "key-2"},
             event::NodeReturned{1, 2, "n", "i", 17},
-            event::ProfileTaken{1, 2, 3, "ada", 5, "2 ranks", *parse_json(R"([{"rank":1}])")}};
+            event::ProfileTaken{1, 2, 3, "ada", 5, "2 ranks", *parse_json(R"([{"rank":1}])")},
+            event::Suspended{1, true, "it is suspended"}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

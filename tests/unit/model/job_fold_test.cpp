@@ -75,6 +75,8 @@ EventData fitting(EventKind kind) {
             return event::WarningGiven{1, 1, -1, "n0", "look at it"};
         case EventKind::profile_taken:
             return event::ProfileTaken{1, 1, 1, "ada", 5, "2 ranks", Json::array()};
+        case EventKind::suspended:
+            return event::Suspended{1, false, "it is suspended"};
         case EventKind::evidence_taken:
             return event::EvidenceTaken{1, 1, "a hang", "all of it", 7, Json::array()};
     }

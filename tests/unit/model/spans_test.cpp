@@ -133,6 +133,59 @@ TEST(Spans, StepsAreLostOnceWhoeverGoesBack) {
     EXPECT_EQ(lost({{-1, -1, -1}, {40, 41, 47}}), std::nullopt) << "how far it came is not known";
 }
 
+event::Suspended suspended(bool over) {
+    return {1, over, "Slurm job 17 is suspended"};
+}
+
+TEST(Spans, WhatIsSuspendedIsNeitherProductiveNorStalledNorInTheRatio) {
+    History h = running_history();
+    const UnixMillis ran = h.job.started_at;
+    h.now = ran + 19'000;
+    h.must(suspended(false));  // 20 s after the start
+    EXPECT_TRUE(h.job.attempt()->suspended());
+    EXPECT_FALSE(h.add(suspended(false)).has_value()) << "it is known";
+    const std::vector<GenerationReport> until{{1, 1, 1, 11, ran + 10'000, ran + 20'000, 0}};
+    const JobTime still = job_time(h.job, until, ran + 320'000);
+    EXPECT_EQ(still.of(Span::suspended), 300);
+    EXPECT_EQ(still.of(Span::productive), 10);
+    EXPECT_EQ(still.of(Span::stalled), 0) << "no rank can make a step";
+    EXPECT_DOUBLE_EQ(still.ettr.value(), 10.0 / 20.0);
+    EXPECT_DOUBLE_EQ(sum(still), wall(h.job, ran + 320'000));
+    h.now = ran + 319'000;
+    h.must(suspended(true));
+    EXPECT_FALSE(h.job.attempt()->suspended());
+    const std::vector<GenerationReport> reports{{1, 1, 1, 51, ran + 10'000, ran + 360'000, 5}};
+    const JobTime time = job_time(h.job, reports, ran + 360'000);
+    EXPECT_EQ(time.of(Span::suspended), 300);
+    EXPECT_EQ(time.of(Span::init), 10);
+    EXPECT_EQ(time.of(Span::productive), 45);
+    EXPECT_EQ(time.of(Span::checkpoint), 5);
+    EXPECT_DOUBLE_EQ(time.ettr.value(), 45.0 / 60.0);
+    EXPECT_DOUBLE_EQ(sum(time), wall(h.job, ran + 360'000));
+    EXPECT_EQ(job_time(h.job, reports, ran + 419'999).of(Span::stalled), 0);
+    EXPECT_EQ(job_time(h.job, reports, ran + 420'000).of(Span::stalled), 60);
+    // The 50 steps took 50 s: 20 of them are done again.
+    h.now = ran + 360'000;
+    h.fails(CauseClass::rank_exit, 51);
+    h.must(resumed(h, 31));
+    const JobTime again = job_time(h.job, reports, h.now);
+    EXPECT_EQ(again.lost_steps, 20);
+    EXPECT_DOUBLE_EQ(again.of(Span::productive), 30 - 5);
+    EXPECT_DOUBLE_EQ(sum(again), wall(h.job, h.now));
+}
+
+TEST(Spans, ASuspensionEndsWithItsAttempt) {
+    History h = running_history();
+    h.must(suspended(false));
+    const UnixMillis from = h.now;
+    h.must(event::AttemptEnded{1, {}});
+    const UnixMillis to = h.now;
+    EXPECT_EQ(h.job.attempts[0].suspensions.at(0).to, to);
+    EXPECT_FALSE(h.add(suspended(true)).has_value());
+    EXPECT_DOUBLE_EQ(job_time(h.job, {}, h.now + 50'000).of(Span::suspended),
+                     static_cast<double>(to - from) / 1000.0);
+}
+
 TEST(Spans, AHangIsStalledUpToItsEnd) {
     History h = running_history();
     const UnixMillis ran = h.job.started_at;

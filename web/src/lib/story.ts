@@ -153,7 +153,7 @@ export function phasesOf(job: Job, now: number): Phase[] {
 export const kSpans: [string, string, string][] = [
   ['productive_seconds', 'Productive', 'steps that count'], ['checkpoint_seconds', 'Checkpoints', 'writing them'],
   ['stalled_seconds', 'Stalled', 'no rank made a step'], ['lost_seconds', 'Lost', 'steps that a restart made again'],
-  ['init_seconds', 'Start of the script', 'ranks run, no step yet'], ['rendezvous_seconds', 'Rendezvous', 'ranks meet'],
+  ['suspended_seconds', 'Suspended', 'by the scheduler'], ['init_seconds', 'Start of the script', 'ranks run, no step yet'], ['rendezvous_seconds', 'Rendezvous', 'ranks meet'],
   ['launch_seconds', 'Launch', 'agents start'], ['queue_seconds', 'Queue', 'waiting for nodes'],
 ];
 

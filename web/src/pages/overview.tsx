@@ -139,7 +139,7 @@ export function Timeline({job, events}: {job: Job; events: JobEvent[] | undefine
   </div>;
 }
 
-/** Every second since the submission in one of eight spans. */
+/** Every second since the submission in one of nine spans. */
 export function SpanBar({job}: {job: Job}): JSX.Element | null {
   const spans = job.spans;
   if (!spans) return null;
