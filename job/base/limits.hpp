@@ -342,6 +342,14 @@ inline constexpr auto kTicketPatience = std::chrono::seconds{60};
 inline constexpr auto kLeavePatience = std::chrono::seconds{5};
 // How long the scheduler's word on an end is waited for before the ranks' own stands.
 inline constexpr auto kVerdictPatience = std::chrono::seconds{60};
+// From a scheduler's first signal until its word that the allocation is over: the time that it
+// leaves the ranks, as a rule 30 s, and a look at its jobs.
+inline constexpr auto kSchedulersGrace = std::chrono::minutes{2};
+// How much later than the scheduler we may have heard that an attempt has its nodes.
+inline constexpr auto kPlacedLate = std::chrono::seconds{10};
+// What a scheduler said last of an attempt's nodes may be older than its agents: it may have lost
+// the job, and given it others under the same number. It is asked again in this time.
+inline constexpr auto kForeignNodes = std::chrono::minutes{2};
 // A hang is told from a slow step by at least this much, unless the job says otherwise.
 inline constexpr auto kHangLeast = std::chrono::seconds{60};
 // Before the first step the ranks' stacks are looked at so often, the first time no sooner than

@@ -3,23 +3,79 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 
 namespace lockstep {
+namespace {
 
-bool wants_verdict(const Job& job) {
-    const Generation* generation = job.generation();
-    if (job.attempt() == nullptr || job.attempt()->allocation.empty() || generation == nullptr ||
-        job.cancel_requested_at != 0 || work_done(job)) {
+// Whether a scheduler can know more of the end of this job than its ranks do.
+bool may_have_verdict(const Job& job) {
+    return job.attempt() != nullptr && !job.attempt()->allocation.empty() &&
+           job.generation() != nullptr && job.cancel_requested_at == 0 && !work_done(job);
+}
+
+// A shell that says with its exit code by which signal its command was ended.
+bool is_shells_word(int code) {
+    constexpr int kBySignal = 128;
+    return code == kBySignal + SIGTERM || code == kBySignal + SIGKILL;
+}
+
+// A rank that catches SIGTERM and ends with a code of its own does not say that it was sent one; at
+// the time limit it probably was.
+bool at_time_limit(const Job& job, UnixMillis heard_at) {
+    const Attempt& attempt = *job.attempt();
+    const std::chrono::milliseconds limit =
+        std::chrono::seconds{job.spec.resources.time_limit_seconds};
+    UnixMillis still = 0;  // which does not count
+    for (const Suspension& one : attempt.suspensions) {
+        still += std::max<UnixMillis>(0, (one.to != 0 ? one.to : heard_at) - one.from);
+    }
+    return limit.count() > 0 && attempt.placed_at != 0 &&
+           heard_at >= attempt.placed_at + still + limit.count() -
+                           std::chrono::milliseconds{limits::kPlacedLate}.count();
+}
+
+// Its ranks' own words, and the scheduler ended the allocation within its grace: what they say came
+// of that. A node is taken to be lost only if they name no failure of their own.
+bool came_of(const Draft& draft, const Observation& seen) {
+    const Job& job = draft.job();
+    if (!may_have_verdict(job) || !job.generation()->first_failure ||
+        job.generation()->first_failure->kind != CauseClass::rank_exit) {
         return false;
     }
-    if (!generation->first_failure) {
-        return !generation->stopped.empty();
+    const Generation& generation = *job.generation();
+    const bool ends_ranks = seen.cause.kind == CauseClass::time_limit ||
+                            seen.cause.kind == CauseClass::preempted ||
+                            (seen.cause.kind == CauseClass::node_lost &&
+                             generation.first_failure_kind != FailureKind::own);
+    return ends_ranks && draft.at.wall - generation.failure_heard_at <=
+                             std::chrono::milliseconds{limits::kSchedulersGrace}.count();
+}
+
+}  // namespace
+
+bool wants_verdict(const Job& job) {
+    if (!may_have_verdict(job)) {
+        return false;
     }
-    const Cause& first = *generation->first_failure;
-    return first.kind == CauseClass::node_lost ||
-           (first.kind == CauseClass::rank_signal &&
-            (first.signal == SIGTERM || first.signal == SIGKILL));
+    const Generation& generation = *job.generation();
+    if (!generation.first_failure) {
+        return !generation.stopped.empty();
+    }
+    const Cause& first = *generation.first_failure;
+    switch (first.kind) {
+        case CauseClass::node_lost:
+            return true;
+        case CauseClass::rank_signal:
+            return first.signal == SIGTERM || first.signal == SIGKILL;
+        case CauseClass::rank_exit:
+            return is_shells_word(first.exit_code) ||
+                   at_time_limit(job, generation.failure_heard_at);
+        default:
+            return false;
+    }
 }
 
 namespace {
@@ -60,8 +116,8 @@ void add_verdict(Draft& draft, const AttemptRun& run, const Observation& seen) {
         add_doubt(draft, run, seen);
         return;
     }
-    if (!wants_verdict(draft.before()) || seen.cause.kind == CauseClass::none ||
-        draft.job().generation() == nullptr) {
+    if ((!wants_verdict(draft.before()) && !came_of(draft, seen)) ||
+        seen.cause.kind == CauseClass::none || draft.job().generation() == nullptr) {
         return;
     }
     const Generation& generation = *draft.job().generation();

@@ -152,5 +152,24 @@ TEST(WantsVerdict, ACancelledJobDoesNot) {
     EXPECT_FALSE(wants_verdict(history.job));
 }
 
+TEST(WantsVerdict, ARanksCodeAtTheTimeLimitMayBeAHandlersOfItsSignal) {
+    History history{R"({"name":"t","framework":"command","command":["x"],
+                        "resources":{"nodes":2,"time_limit":"00:10:00"}})"};
+    history.allocation = "1";
+    history.running();
+    const Job running = history.job;
+    const auto with = [&](int code, std::int64_t seconds) {
+        history.job = running;
+        history.now = history.job.attempt()->placed_at + seconds * 1000;
+        history.must(history.exit(1, code));
+        return wants_verdict(history.job);
+    };
+    EXPECT_FALSE(with(1, 60));
+    EXPECT_FALSE(with(1, 580)) << "20 s before the limit";
+    EXPECT_TRUE(with(1, 600));
+    EXPECT_TRUE(with(143, 60)) << "a shell's word for SIGTERM";
+    EXPECT_FALSE(with(130, 60));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,57 @@
+// What the scheduler's word on an end goes before, and what not.
+#include "tests/unit/control/control_slurm_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+namespace lockstep {
+namespace {
+
+// Its handler of SIGTERM had ended it before its agent had read its own SIGTERM.
+TEST_F(ControlSlurmTest, ATimeLimitGoesBeforeTheCodeOfARanksHandler) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    agents[0].say(exit(1, 0, 1));
+    until([&] { return agents[1].peer->last<wire::Stop>() != nullptr; }, "STOP");
+    ended(CauseClass::time_limit, "Slurm job 17 ran out of its time limit");
+    for (const TestAgent& agent : agents) {
+        agent.session->on_closed();
+    }
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "time_limit") << show(id)["cause"];
+    EXPECT_EQ(show(id)["cause"]["rank"], 0);
+}
+
+// Which Slurm does not call a TIMEOUT: the job was over before its limit.
+TEST_F(ControlSlurmTest, AnExceptionBeforeTheLimitStaysTheRanks) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    agents[0].say(exit(1, 0, 1));
+    until([&] { return agents[1].peer->last<wire::Stop>() != nullptr; }, "STOP");
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.message = "Slurm job 17 failed";
+    for (const TestAgent& agent : agents) {
+        agent.session->on_closed();
+    }
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
+}
+
+// Nor does what ended the rank long before the scheduler ended the allocation come of that.
+TEST_F(ControlSlurmTest, AnEndLongAfterTheRanksIsNotWhyTheyFailed) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    agents[0].say(exit(1, 0, 1));
+    until([&] { return agents[1].peer->last<wire::Stop>() != nullptr; }, "STOP");
+    clock_.advance(std::chrono::minutes{5});
+    ended(CauseClass::time_limit, "Slurm job 17 ran out of its time limit");
+    for (const TestAgent& agent : agents) {
+        agent.session->on_closed();
+    }
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
+}
+
+}  // namespace
+}  // namespace lockstep
