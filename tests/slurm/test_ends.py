@@ -134,6 +134,9 @@ class Outside(EndsCase):
         self.addCleanup(self.cluster.run, "scontrol", "update", "NodeName=n2", "State=RESUME")
         done = self.ends(job, "failed", "node_lost", f"Slurm job {number} lost a node: n2 (bad dimm)")
         self.assertEqual(done["cause"]["node"], "n2")
+        self.assertEqual(done["attempts"][0]["lost_nodes"], ["n2"])
+        history = self.daemon.api("GET", "/v1/nodes/n2")[1]["history"]
+        self.assertEqual(history["by_kind"], {"node_lost": 1})
 
     def test_a_cancel_that_slurm_forgot_while_lockstepd_was_away_is_suspected(self):
         job, number = self.running()

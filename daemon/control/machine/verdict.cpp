@@ -54,6 +54,22 @@ bool came_of(const Draft& draft, const Observation& seen) {
                              std::chrono::milliseconds{limits::kSchedulersGrace}.count();
 }
 
+// Where ranks run on the node that the scheduler itself names as lost; -1: nowhere, or it names
+// none.
+std::int32_t slot_named(const Job& job, const Observation& seen) {
+    const Generation* live = job.live_generation();
+    if (seen.cause.kind != CauseClass::node_lost || seen.cause.node.empty() || live == nullptr) {
+        return -1;
+    }
+    for (const auto& [slot, claim] : job.attempt()->claims) {
+        if (claim.node == seen.cause.node && !job.attempt()->lost.contains(slot) &&
+            live->node_rank_of(slot) >= 0) {
+            return slot;
+        }
+    }
+    return -1;
+}
+
 }  // namespace
 
 bool wants_verdict(const Job& job) {
@@ -110,7 +126,8 @@ void add_doubt(Draft& draft, const AttemptRun& run, const Observation& seen) {
 }  // namespace
 
 // The scheduler's word goes before what the ranks saw of it: it takes the time of the first failure
-// and keeps its rank.
+// and keeps its rank. A node that it names is lost like one that we found to be: it is counted
+// among the node's faults, and the next attempt goes without it.
 void add_verdict(Draft& draft, const AttemptRun& run, const Observation& seen) {
     if (seen.kind == Observation::Kind::absent) {
         add_doubt(draft, run, seen);
@@ -121,7 +138,8 @@ void add_verdict(Draft& draft, const AttemptRun& run, const Observation& seen) {
         return;
     }
     const Generation& generation = *draft.job().generation();
-    if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
+    const std::int32_t lost = slot_named(draft.job(), seen);
+    if (lost < 0 && generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
         // It is taken already. But of a node that was lost: the others may be ended with it, and
         // one of those may have been noticed first.
         const auto silent = seen.cause.kind == CauseClass::node_lost
@@ -136,6 +154,7 @@ void add_verdict(Draft& draft, const AttemptRun& run, const Observation& seen) {
     fault.attempt = draft.job().attempt()->number;
     fault.generation = generation.number;
     fault.cause_class = seen.cause.kind;
+    fault.slot = lost;
     fault.message = seen.cause.message;
     fault.node = seen.cause.node;
     fault.at = draft.at.wall;
@@ -158,7 +177,9 @@ void add_verdict(Draft& draft, const AttemptRun& run, const Observation& seen) {
                              std::to_string(silence.count()) + " s";
         }
     }
-    draft.add(std::move(fault));
+    if (draft.add(std::move(fault)) && lost >= 0) {
+        draft.give_up(lost);
+    }
 }
 
 // The allocation is over for the scheduler, and agents are heard all the same. They go within its

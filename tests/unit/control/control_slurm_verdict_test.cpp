@@ -53,5 +53,22 @@ TEST_F(ControlSlurmTest, AnEndLongAfterTheRanksIsNotWhyTheyFailed) {
     EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
 }
 
+TEST_F(ControlSlurmTest, ANodeThatSlurmNamesIsLostThoughAnotherWasMissedFirst) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    ended(CauseClass::node_lost, "Slurm job 17 lost a node: n1 (down)");
+    scheduler_.seen.cause.node = "n1";
+    scheduler_.seen.nodes = {"n0", "n1"};
+    for (const TestAgent& agent : agents) {
+        agent.session->on_closed();
+    }
+    clock_.advance(limits::kStopGrace * 2);
+    until([&] { return state(id) == "failed"; }, "failed");
+    const Json job = show(id);
+    EXPECT_EQ(job["cause"]["class"], "node_lost");
+    EXPECT_EQ(job["cause"]["node"], "n1") << job["cause"];
+    EXPECT_EQ(job["attempts"][0]["lost_nodes"], Json::array({"n1"}));
+}
+
 }  // namespace
 }  // namespace lockstep
