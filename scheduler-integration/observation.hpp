@@ -44,6 +44,8 @@ struct Observation {
     std::optional<Cause> accident{};
     // pending only: it waits for a time or for another job, not for nodes
     bool later = false;
+    // absent only: the scheduler had it and has lost it; nobody has cancelled it
+    bool lost = false;
     // ended only: every agent that it had started had ended before this lockstepd could watch it
     bool ended_unwatched = false;
 };

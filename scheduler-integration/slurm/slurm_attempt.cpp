@@ -351,8 +351,10 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
         attempt.stage = SlurmAttempt::Stage::refused;
         return;
     }
-    attempt.message =
-        attempt.id != 0 ? job_words(attempt) + " is no longer in Slurm" : "it never reached Slurm";
+    attempt.message = attempt.id == 0        ? "it never reached Slurm"
+                      : attempt.number_taken ? "Slurm has lost job " + std::to_string(attempt.id) +
+                                                   ", whose number is another job's now"
+                                             : job_words(attempt) + " is no longer in Slurm";
     const bool doubt =
         attempt.unwatched && !patience.accounting && !is_claimed(attempt) && attempt.id != 0;
     if (doubt) {

@@ -117,7 +117,8 @@ struct SlurmAttempt {
     bool nodes_asked = false;    // since it lost a node: which of its nodes are down
     std::vector<std::string> down_nodes;  // those
     std::string down_why;                 // Slurm's word on the first of them; "" = none
-    std::string batch_words;  // the last line of the batch script's log; read once it has ended
+    bool number_taken = false;  // by the last answer, `id` is another job's: Slurm has lost ours
+    std::string batch_words;    // the last line of the batch script's log; read once it has ended
 
     // Of a job of it: what Slurm calls that.
     const std::string& name_of(std::int64_t job) const {

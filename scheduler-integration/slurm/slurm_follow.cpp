@@ -303,6 +303,7 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
     counters_.malformed += table.malformed;
     std::map<std::string, std::vector<SlurmJob>> rows;
     std::map<std::int64_t, const SlurmJob*> others;
+    std::map<std::int64_t, std::string> holders;  // of a number: the key of a tracked attempt
     for (const SlurmJob& job : table.jobs) {
         const auto found = tracked_.find(attempt_part(job.name));
         if (found != tracked_.end() && found->second->attempt.name == job.name) {
@@ -311,6 +312,7 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
                 attempt.called.clear();  // it has its own name again
             }
             rows[found->first].push_back(job);
+            holders.emplace(job.id, found->first);
         } else {
             others.emplace(job.id, &job);
         }
@@ -321,6 +323,11 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
             take_renamed(tracked->attempt, *other->second, rows[key]);
         }
         const auto found = rows.find(key);
+        const auto holder = holders.find(tracked->attempt.id);
+        const bool renamed = found != rows.end() && !found->second.empty();
+        tracked->attempt.number_taken = tracked->attempt.id != 0 && !renamed &&
+                                        (others.contains(tracked->attempt.id) ||
+                                         (holder != holders.end() && holder->second != key));
         const bool was_in_doubt = tracked->attempt.stage == SlurmAttempt::Stage::in_doubt;
         take_rows(tracked->attempt, found == rows.end() ? none : found->second, asked, patience());
         if (was_in_doubt && tracked->attempt.stage == SlurmAttempt::Stage::refused) {

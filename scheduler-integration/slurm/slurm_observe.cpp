@@ -157,6 +157,7 @@ Observation observe(const SlurmAttempt& attempt, bool reachable, const std::stri
             out.message = why;
         }
     } else if (attempt.id != 0) {
+        out.lost = attempt.number_taken;
         out = pending("Slurm has it as job " + std::to_string(attempt.id));
         if (!reachable) {
             out.kind = Observation::Kind::unreachable;

@@ -3,7 +3,7 @@ killed. Every job's rank writes a line when it starts; there must be exactly one
 
 import collections
 
-from harness import wait_until
+from harness import FINAL, wait_until
 from lockstep_slurm import SlurmTestCase, command_spec, main
 from lying_sbatch import LyingSbatch
 
@@ -124,6 +124,22 @@ class NumbersGivenAgain(SlurmTestCase):
         self.daemon.wait_state(job, "cancelled", 60)
         self.assertEqual(self.cluster.job(victim)["JobState"], "PENDING")
         self.cluster.run("scancel", str(blocker), str(victim))
+
+
+    def test_a_running_job_that_slurmctld_has_lost_with_its_number_says_so(self):
+        job = self.daemon.submit(command_spec("sleep 600"))["id"]
+        number = int(self.slurm_id(job))
+        self.daemon.wait_state(job, "running")
+        self.cluster.kill_slurmctld()
+        self.cluster.start_slurmctld()
+        victim = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "--job-name=victim")
+        self.addCleanup(self.cluster.run, "scancel", str(victim))
+        if victim != number:
+            self.skipTest(f"slurmctld had saved our job: the victim is {victim}, ours {number}")
+        done = self.daemon.wait_state(job, FINAL, 150)
+        self.assertIn(f"Slurm has lost job {number}, whose number is another job's now", done["cause"]["message"])
+        self.assertNotIn("cancelled outside", done["cause"]["message"])
+        self.assertNotIn("warnings", done)
 
 
 class ForgottenSoon(SlurmTestCase):

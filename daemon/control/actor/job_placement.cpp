@@ -219,7 +219,10 @@ void JobPlacement::tell_foreign_nodes(Draft& draft) {
         !witness_.complete(attempt.number) || !one_machine(context_.scheduler).empty()) {
         return;
     }
-    machine_.run().claims_compared = attempt.claims.size();
+    AttemptRun& run = machine_.run();
+    if (run.foreign_since && draft.at.steady - *run.foreign_since < limits::kForeignNodes) {
+        return;
+    }
     std::vector<std::string> texts;
     for (const auto& [slot, claim] : attempt.claims) {
         if (witness_.word(attempt.number, claim.node) == NodeWitness::Word::foreign) {
@@ -229,6 +232,12 @@ void JobPlacement::tell_foreign_nodes(Draft& draft) {
                             "is not remembered of that node");
         }
     }
+    if (!texts.empty() && !run.foreign_since) {
+        run.foreign_since = draft.at.steady;
+        return;
+    }
+    run.foreign_since.reset();
+    run.claims_compared = attempt.claims.size();
     const std::size_t from = draft.events.size();
     for (const std::string& text : texts) {
         draft.warn(text);
@@ -295,7 +304,9 @@ Task<void> JobPlacement::look_at_allocation() {
         co_return;
     }
     Draft next = draft();
-    tell_foreign_nodes(next);
+    if (seen.kind == Observation::Kind::state) {
+        tell_foreign_nodes(next);
+    }
     const bool nodes_too = nodes_are_due() || over;
     machine_.look(next, seen, nodes_too);
     steps_.prepare(next);

@@ -133,6 +133,8 @@ struct AttemptRun {
     bool queue_checked = false;       // the kernel's, of connections, for that many nodes
     bool was_paused = false;          // the scheduler had suspended it when it was last asked
     std::size_t claims_compared = 0;  // with what the scheduler has given it
+    // One of them is of a node that it has not, by what it said last, since then.
+    std::optional<Time> foreign_since{};
     std::optional<Time> verdict_since{};
     std::optional<StopRun> stopping{};
     // The allocation is over and agents are heard since then.

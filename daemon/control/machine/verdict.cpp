@@ -116,9 +116,11 @@ void add_doubt(Draft& draft, const AttemptRun& run, const Observation& seen) {
     fault.node = claim != nullptr ? claim->node : "";
     fault.cause_class =
         draft.at.doubtful_ends_recover ? CauseClass::rank_signal : CauseClass::scheduler;
-    fault.message = "rank " + std::to_string(rank) + " on " + fault.node +
-                    " was ended by SIGTERM that Lockstep did not send: cancelled outside?" +
-                    (seen.message.empty() ? "" : " " + seen.message);
+    fault.message =
+        "rank " + std::to_string(rank) + " on " + fault.node +
+        " was ended by SIGTERM that Lockstep did not send: " +
+        (seen.lost ? seen.message
+                   : "cancelled outside?" + (seen.message.empty() ? "" : " " + seen.message));
     fault.at = first ? generation.first_failure_at - 1 : draft.at.wall;
     draft.add(std::move(fault));
 }

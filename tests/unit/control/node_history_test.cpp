@@ -349,6 +349,17 @@ TEST_F(NodeHistory, ANodeThatTheSchedulerHasNotGivenIsNotBlamed) {
     liar.say(broken_gpu(1));
     first.say(broken_gpu(1));
     until([&] { return node("n0")["faults"].size() == 1; }, "n0's own fault");
+    const auto looked = scheduler_.polls;
+    until([&] { return scheduler_.polls > looked + 1; }, "two looks");
+    EXPECT_FALSE(show(id).contains("warnings")) << "the scheduler's word may be older";
+    for (int half_minute = 0; half_minute < 4; ++half_minute) {
+        clock_.advance(std::chrono::seconds{30});
+        first.say(wire::Beat{});
+        liar.say(wire::Beat{});
+        const auto polls = scheduler_.polls;
+        until([&] { return scheduler_.polls > polls + 1; }, "a look, with both heard");
+    }
+    until([&] { return show(id).contains("warnings"); }, "it says so still");
     scheduler_.seen.lost_nodes = {1};
     liar.session->on_closed();
     until([&] { return first.peer->last<wire::Stop>() != nullptr; }, "STOP");

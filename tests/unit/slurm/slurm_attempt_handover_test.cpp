@@ -170,6 +170,20 @@ TEST(SlurmAttempt, AForgottenJobNeedsTwoEmptyAnswersAndNoAccounting) {
     EXPECT_TRUE(may_send(one)) << "its request was answered: nothing is in flight";
 }
 
+// slurmctld was killed before it had saved the job.
+TEST(SlurmAttempt, ALostJobWhoseNumberIsAnothersSaysSo) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    one.claimed = 17;
+    one.number_taken = true;
+    take_rows(one, {}, kStart + 10s, kPatience);
+    take_rows(one, {}, kStart + 20s, kPatience);
+    take_history(one, {}, kStart + 20s, kPatience);
+    const Observation seen = observe(one, true, "");
+    EXPECT_EQ(seen.kind, Observation::Kind::absent);
+    EXPECT_TRUE(seen.lost);
+    EXPECT_EQ(seen.message, "Slurm has lost job 17, whose number is another job's now");
+}
+
 TEST(SlurmAttempt, AClaimedJobIsNeverSentAgain) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
     one.claimed = 17;
