@@ -132,6 +132,16 @@ Observation in_slurm(const SlurmAttempt& attempt) {
     out.nodes = expand_hostlist(job.nodes).value_or(std::vector<std::string>{});
     if (phase == SlurmPhase::finishing) {
         out.ending = job.nodes;  // squeue tells only of those that are not free yet
+        const SlurmEnd end = attempt.last_verdict.end;
+        out.message = job_words(attempt) + " " +
+                      (end == SlurmEnd::none ? "is over" : std::string{plain_words(end)}) +
+                      "; Slurm is ending it";
+    }
+    if (phase == SlurmPhase::ended) {  // said once
+        out.ending = job.nodes;
+        out.message = job_words(attempt) + " " +
+                      std::string{plain_words(attempt.last_verdict.end)} +
+                      "; Slurm is asked once more";
     }
     if (phase == SlurmPhase::paused) {
         out.paused = true;
@@ -147,6 +157,7 @@ Observation observe(const SlurmAttempt& attempt, bool reachable, const std::stri
     if (attempt.stage == SlurmAttempt::Stage::gone) {
         out.kind = Observation::Kind::absent;
         out.message = attempt.message;
+        out.lost = attempt.number_taken;
         return out;
     }
     if (attempt.seen) {
@@ -157,7 +168,6 @@ Observation observe(const SlurmAttempt& attempt, bool reachable, const std::stri
             out.message = why;
         }
     } else if (attempt.id != 0) {
-        out.lost = attempt.number_taken;
         out = pending("Slurm has it as job " + std::to_string(attempt.id));
         if (!reachable) {
             out.kind = Observation::Kind::unreachable;

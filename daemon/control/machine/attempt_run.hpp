@@ -132,6 +132,7 @@ struct AttemptRun {
     bool intent_fresh = false;        // an intent is on disk that no try has used yet
     bool queue_checked = false;       // the kernel's, of connections, for that many nodes
     bool was_paused = false;          // the scheduler had suspended it when it was last asked
+    bool was_ending = false;          // and was ending it, as far as `ending` tells
     std::size_t claims_compared = 0;  // with what the scheduler has given it
     // One of them is of a node that it has not, by what it said last, since then.
     std::optional<Time> foreign_since{};

@@ -44,6 +44,11 @@ void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
         run_.forgive_silence(draft.at.steady);  // agents that stand still say nothing
         run_.was_paused = paused;
     }
+    const bool ending = seen.kind == Observation::Kind::state && !seen.ending.empty();
+    if (ending || run_.was_ending) {
+        set_pending_reason(ending ? seen.message : "");
+        run_.was_ending = ending;
+    }
     const bool over = allocation_ended(seen);
     if (over) {
         look_at_outlived(draft, run_, seen);

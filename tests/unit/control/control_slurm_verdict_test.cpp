@@ -70,5 +70,34 @@ TEST_F(ControlSlurmTest, ANodeThatSlurmNamesIsLostThoughAnotherWasMissedFirst) {
     EXPECT_EQ(job["attempts"][0]["lost_nodes"], Json::array({"n1"}));
 }
 
+TEST_F(ControlSlurmTest, ASigtermToAJobThatSlurmHasLostIsNobodysCancel) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    scheduler_.seen.kind = Observation::Kind::absent;
+    scheduler_.seen.lost = true;
+    scheduler_.seen.message = "Slurm has lost job 17, whose number is another job's now";
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+        wire::Exited out = exit(1, rank, -1);
+        out.signal = SIGTERM;
+        agents[static_cast<std::size_t>(rank)].say(out);
+    }
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["message"],
+              "rank 0 on n0 was ended by SIGTERM that Lockstep did not send: Slurm has lost job "
+              "17, whose number is another job's now");
+}
+
+TEST_F(ControlSlurmTest, WhatIsBeingEndedSaysSoWhileItsRanksAreHeard) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    scheduler_.seen.ending = "n1";
+    scheduler_.seen.message = "Slurm job 17 lost a node; Slurm is asked once more";
+    until([&] { return show(id).contains("pending_reason"); }, "it is told");
+    EXPECT_EQ(show(id)["pending_reason"], scheduler_.seen.message);
+    scheduler_.seen.ending.clear();
+    until([&] { return !show(id).contains("pending_reason"); }, "it is not any more");
+    EXPECT_EQ(state(id), "running");
+}
+
 }  // namespace
 }  // namespace lockstep

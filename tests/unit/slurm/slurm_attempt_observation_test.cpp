@@ -151,6 +151,20 @@ TEST(SlurmAttempt, WhatSlurmStillEndsIsNamed) {
     take_rows(one, {ending}, kStart + 1s, kPatience);
     EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
     EXPECT_EQ(observe(one, true, "").ending, "bn4");
+    EXPECT_EQ(observe(one, true, "").message, "Slurm job 17 is over; Slurm is ending it");
+}
+
+// A node that an administrator sets down: for 10 s the job was only said to run.
+TEST(SlurmAttempt, WhatSlurmHasSaidOnceOfItsEndIsTold) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    one.claimed = 17;
+    SlurmJob failed = row(17, "NODE_FAIL");
+    failed.nodes = "n[1-2]";
+    take_rows(one, {failed}, kStart + 1s, kPatience);
+    const Observation seen = observe(one, true, "");
+    EXPECT_EQ(seen.state, AllocationState::running);
+    EXPECT_EQ(seen.ending, "n[1-2]");
+    EXPECT_EQ(seen.message, "Slurm job 17 lost a node; Slurm is asked once more");
 }
 
 }  // namespace
