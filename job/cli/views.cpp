@@ -1,4 +1,3 @@
-// size: one short function for each view of a job
 #include "job/cli/views.hpp"
 
 #include "job/base/text.hpp"
@@ -8,9 +7,6 @@
 #include "job/model/state.hpp"
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
-#include <limits>
 
 namespace lockstep::cli {
 namespace {
@@ -33,16 +29,6 @@ std::string seconds_between(const Json& object, std::string_view from, std::stri
     }
     const auto end = time_at(object, to).value_or(now);
     return format_clock(static_cast<double>(end - *begin) / 1000);
-}
-
-std::string value_text(const Json& object, std::string_view key) {
-    const auto value = number_at(object, key);
-    return value ? format_value(*value) : "-";
-}
-
-std::string duration_text(const Json& object, std::string_view key) {
-    const auto value = number_at(object, key);
-    return value ? format_seconds(*value) : "-";
 }
 
 class Facts {
@@ -164,49 +150,7 @@ void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Li
     }
 }
 
-// Whether the text has this name as a word of its own: n1 is none of n12.
-bool says(std::string_view text, std::string_view name) {
-    const auto part_of_name = [](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
-    };
-    for (auto at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
-        const auto end = at + name.size();
-        if ((at == 0 || !part_of_name(text[at - 1])) &&
-            (end == text.size() || !part_of_name(text[end]))) {
-            return true;
-        }
-    }
-    return false;
-}
-
 }  // namespace
-
-std::string cause_text(const Json& cause) {
-    const std::string kind = text_at(cause, "class");
-    if (kind.empty() || kind == "none") {
-        return "";
-    }
-    std::string out = kind;
-    const std::string message = text_at(cause, "message");
-    out += message.empty() ? "" : ": " + message;
-    std::string where;
-    if (const auto rank = integer_at(cause, "rank")) {
-        where = "rank " + std::to_string(*rank);
-        if (message.find(where) != std::string::npos) {
-            return out;  // it says all of this in words
-        }
-    }
-    if (const std::string node = text_at(cause, "node"); !node.empty() && !says(message, node)) {
-        where += (where.empty() ? "" : " on ") + node;
-    }
-    if (const auto code = integer_at(cause, "exit_code")) {
-        where += (where.empty() ? "" : ", ") + ("exit code " + std::to_string(*code));
-    }
-    if (const auto signal = integer_at(cause, "signal"); signal && *signal > 0) {
-        where += (where.empty() ? "" : ", ") + ("signal " + std::to_string(*signal));
-    }
-    return where.empty() ? out : out + " (" + where + ")";
-}
 
 bool is_final_state(std::string_view state) {
     const auto parsed = parse_job_state(state);
@@ -255,62 +199,6 @@ Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMi
         table.row(std::move(cells));
     }
     return table.lines(terminal);
-}
-
-namespace {
-
-// A rank's own words, under a bar. Empty lines at the end are left out.
-void quote(const Terminal& terminal, const Json& text, Lines& lines) {
-    const std::string bar = terminal.unicode ? "  │ " : "  | ";
-    for (const std::string& line : split(harmless(text.get_ref<const std::string&>()), '\n')) {
-        lines.push_back(bar + line);
-    }
-    while (lines.size() > 1 && lines.back() == bar) {
-        lines.pop_back();
-    }
-}
-
-// "rank 1 on n0  exit 1  RuntimeError: Connection closed by peer (echo)"
-void other_failures(const Terminal& terminal, const Json& cause, Lines& lines) {
-    std::int64_t told = 0;
-    for (const Json& one : items_at(cause, "others")) {
-        std::string line = "rank " + integer_text(one, "rank") + " on " + text_at(one, "node");
-        const auto signal = integer_at(one, "signal");
-        line += signal && *signal > 0 ? "  signal " + std::to_string(*signal)
-                                      : "  exit " + integer_text(one, "exit_code");
-        const std::string error = text_at(one, "error");
-        line += error.empty() ? "" : "  " + error;
-        const std::string kind = text_at(one, "failure");
-        line += kind.empty() || kind == "own" ? "" : " (" + kind + ")";
-        const std::size_t room =
-            terminal.interactive && terminal.width > 40 ? terminal.width - 14 : 240;
-        lines.push_back(paint(terminal, Style::dim, told == 0 ? "also failed" : "           ") +
-                        "  " + cut(terminal, line, room));
-        ++told;
-    }
-    if (const auto total = integer_at(cause, "others_total"); total && *total > told) {
-        lines.push_back("             and " + std::to_string(*total - told) + " ranks more");
-    }
-}
-
-}  // namespace
-
-Lines cause_view(const Terminal& terminal, const Json& cause) {
-    Lines lines;
-    const std::string line = cause_text(cause);
-    if (line.empty()) {
-        return lines;
-    }
-    lines.push_back(paint(terminal, Style::red, "cause") + "  " + line);
-    const Json& traceback = at(at(cause, "exception"), "traceback");
-    const Json& tail = at(cause, "log_tail");
-    if (traceback.is_string()) {
-        quote(terminal, traceback, lines);
-    } else if (tail.is_string()) {
-        quote(terminal, tail, lines);
-    }
-    other_failures(terminal, cause, lines);
-    return lines;
 }
 
 namespace {
@@ -431,98 +319,6 @@ std::string event_line(const Terminal& terminal, const Json& event) {
     }
     const std::string cause = cause_text(at(data, "cause"));
     return cause.empty() ? line : line + "  " + cause;
-}
-
-std::string rank_end(const Json& rank) {
-    if (const auto signal = integer_at(rank, "signal"); signal && *signal > 0) {
-        return "signal " + std::to_string(*signal);
-    }
-    const auto code = integer_at(rank, "exit_code");
-    return code && *code >= 0 ? "exit " + std::to_string(*code) : "";
-}
-
-// One cell per thing that the rank's GPUs do; several GPUs' are separated by commas.
-std::string gpus_text(const Json& rank, std::string_view key, double scale, const char* unit) {
-    std::string out;
-    for (const Json& gpu : items_at(rank, "gpus")) {
-        const Json& value = at(gpu, key);
-        const double number = value.is_number() ? value.get<double>() * scale : -1;
-        out += out.empty() ? "" : ",";
-        out += number < 0 ? "-" : std::to_string(std::llround(number)) + unit;
-    }
-    return out;
-}
-
-bool has_gpus(const Json& ranks) {
-    const auto& items = items_at(ranks, "items");
-    return std::any_of(items.begin(), items.end(),
-                       [](const Json& rank) { return !items_at(rank, "gpus").empty(); });
-}
-
-Lines ranks_table(const Terminal& terminal, const Json& ranks) {
-    std::vector<Table::Column> columns{{"RANK", true}, {"NODE", false, true}, {"STATE"},
-                                       {"STEP", true}, {"LOSS", true},        {"STEP TIME", true},
-                                       {"AGE", true},  {"PID", true}};
-    const bool gpus = has_gpus(ranks);
-    if (gpus) {
-        for (const char* title : {"GPU", "USE", "GPU MEM", "POWER", "TEMP"}) {
-            columns.push_back({title, true});
-        }
-    }
-    columns.push_back({"END"});
-    Table table(std::move(columns));
-    for (const Json& rank : items_at(ranks, "items")) {
-        const std::string state = text_at(rank, "state");
-        std::vector<std::string> cells{integer_text(rank, "rank"),
-                                       text_at(rank, "node"),
-                                       paint(terminal, state_style(state), state),
-                                       integer_text(rank, "step"),
-                                       value_text(rank, "loss"),
-                                       duration_text(rank, "step_seconds"),
-                                       duration_text(rank, "report_age_seconds"),
-                                       integer_text(rank, "pid")};
-        if (gpus) {
-            constexpr double kMebibytes = 1.0 / (1U << 20U);
-            cells.push_back(gpus_text(rank, "gpu", 1, ""));
-            cells.push_back(gpus_text(rank, "utilization_ratio", 100, "%"));
-            cells.push_back(gpus_text(rank, "memory_used_bytes", kMebibytes, "M"));
-            cells.push_back(gpus_text(rank, "power_watts", 1, "W"));
-            cells.push_back(gpus_text(rank, "temperature_celsius", 1, "C"));
-        }
-        cells.push_back(rank_end(rank));
-        table.row(std::move(cells));
-    }
-    return table.lines(terminal);
-}
-
-std::vector<PlotLine> plot_lines(const Json& series) {
-    const auto number = [](const Json& value) {
-        return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-    };
-    std::vector<PlotLine> lines;
-    for (const Json& one : items_at(series, "series")) {
-        PlotLine line;
-        line.rank = static_cast<std::int32_t>(integer_at(one, "rank").value_or(-1));
-        // The newest of a point may be none where its list of such values ends.
-        for (const Json& value : items_at(one, "nonfinite")) {
-            if (value.is_array() && !value.empty() && value[0].is_number()) {
-                line.nonfinite.push_back(value[0].get<double>());
-            }
-        }
-        for (const Json& point : items_at(one, "points")) {
-            if (point.is_array() && point.size() >= 4) {
-                line.points.push_back(
-                    {number(point[0]), number(point[1]), number(point[2]), number(point[3])});
-                const double x = line.points.back().x;
-                if (point[3].is_null() && std::find(line.nonfinite.begin(), line.nonfinite.end(),
-                                                    x) == line.nonfinite.end()) {
-                    line.nonfinite.push_back(x);
-                }
-            }
-        }
-        lines.push_back(std::move(line));
-    }
-    return lines;
 }
 
 }  // namespace lockstep::cli
