@@ -58,6 +58,8 @@ class Debian(Packages):
         everything = [file for package in self.packages for file in self.files(package)]
         self.assertEqual(len(everything), len(set(everything)), "a file is in two packages")
         self.assertEqual([file for file in everything if file.endswith(".pyc")], [])
+        listed = told_by("dpkg-deb", "-c", self.packages["lockstep-agent"])
+        self.assertEqual([line for line in listed.splitlines() if "__pycache__" in line], [], "empty folders")
 
     def test_what_they_depend_on_is_named(self):
         for package, library in (("lockstepd", "libsqlite3-0"), ("lockstep", "libyaml-cpp"), ("lockstep-agent", "libssl3")):
@@ -71,6 +73,9 @@ class Debian(Packages):
         root = pathlib.Path(folder)
         unit = (root / "usr/lib/systemd/system/lockstepd.service").read_text()
         self.assertRegex(unit, r"(?m)^ExecStart=/usr/bin/lockstepd --config /etc/lockstep/lockstepd.toml$")
+        # A runs directory whose server came late left a unit that had failed for good; a mistyped setting was tried again and again.
+        self.assertRegex(unit, r"(?ms)^\[Unit\].*^StartLimitIntervalSec=0$.*^\[Service\].*^RestartPreventExitStatus=2$")
+        self.assertRegex(unit, r"(?m)^After=.*\bremote-fs.target munge.service slurmctld.service$")
         self.assertNotIn("/usr/local", unit + (root / "usr/lib/systemd/user/lockstepd.service").read_text())
         self.assertNotIn(".symtab", told_by("readelf", "--wide", "-S", root / "usr/bin/lockstepd"))
         # Settings that lockstepd does not know would stop it.
