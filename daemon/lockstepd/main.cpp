@@ -447,6 +447,10 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
+        if (const std::string wrong = lockstep::wrong_with_file(app, error); !wrong.empty()) {
+            std::cerr << "lockstepd: " << wrong << "\n";
+            return lockstep::kBadSettings;
+        }
         const int code = app.exit(error);
         return code == 0 ? 0 : lockstep::kBadSettings;
     }

@@ -1,11 +1,17 @@
 // size: the table of all settings
 #include "daemon/lockstepd/settings.hpp"
 
+#include "job/base/result.hpp"
+#include "job/base/unique_fd.hpp"
 #include "job/base/version.hpp"
 #include "job/cli/manual.hpp"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -362,6 +368,31 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--print-completion", settings.print_completion, "Print completions")->group("");
     declare_commands(app, settings);
     cli::dress_help(app, cli::terminal_columns());
+}
+
+std::string wrong_with_file(const CLI::App& app, const CLI::ParseError& error) {
+    const CLI::Option* option = app.get_config_ptr();
+    if (option == nullptr || option->count() == 0) {
+        return "";
+    }
+    const std::string path = option->results().back();
+    if (dynamic_cast<const CLI::FileError*>(&error) != nullptr) {
+        // CLI11 asks "missing?" whatever the reason is.
+        const UniqueFd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+        return file ? path + ": is no file" : errno_error("open " + path, errno).message;
+    }
+    constexpr std::string_view kUnknown = "INI was not able to parse ";
+    std::string item = error.what();
+    if (dynamic_cast<const CLI::ConfigError*>(&error) == nullptr || !item.starts_with(kUnknown)) {
+        return "";
+    }
+    item.erase(0, kUnknown.size());
+    if (constexpr std::string_view kSection = ".++"; item.ends_with(kSection)) {
+        item.resize(item.size() - kSection.size());
+        return path + ": [" + item + "]: there are no sections, only lines: name = value";
+    }
+    return path + ": " + item + ": unknown setting; each line is: name = value, with a name of " +
+           "lockstepd --help";
 }
 
 std::string manual(const CLI::App& app) {

@@ -86,6 +86,9 @@ struct DaemonSettings {
 // Adds every setting to `app` (flag, environment variable, key of the file).
 void declare(CLI::App& app, DaemonSettings& settings);
 
+// What is wrong with the file of --config, in words; "" of another error.
+std::string wrong_with_file(const CLI::App& app, const CLI::ParseError& error);
+
 // lockstepd(8) and the shells' completions, from the same declarations: what the build installs.
 std::string manual(const CLI::App& app);
 std::string completion(const CLI::App& app, const std::string& shell);

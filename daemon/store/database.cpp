@@ -2,13 +2,16 @@
 #include "daemon/store/database.hpp"
 
 #include "daemon/store/database_impl.hpp"
+#include "job/base/unique_fd.hpp"
 #include "job/model/job.hpp"
 
+#include <fcntl.h>
 #include <lockstep_migrations.hpp>
 #include <sqlite3.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <limits>
 
 namespace lockstep {
@@ -57,6 +60,13 @@ JobRow row_of(const Job& job, std::string view) {
 
 Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& file) {
     auto opened = guarded("open " + file.string(), [&] { return std::make_unique<Impl>(file); });
+    if (!opened) {
+        // Whatever the reason is, SQLite is "unable to open database file".
+        const UniqueFd ours{::open(file.c_str(), O_RDWR | O_CLOEXEC)};
+        if (!ours && errno != ENOENT) {
+            return fail(errno_error("open " + file.string(), errno));
+        }
+    }
     LOCKSTEP_TRY(opened);
     SQLite::Database& db = (*opened)->db;
     int version = 0;

@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -68,6 +70,19 @@ class DataDirectory(harness.TestCase):
         second = self.start_second()
         self.assertEqual(second.returncode, 1, "the new one holds the directory as the old one did")
         self.finish(job_id)
+
+
+class Store(unittest.TestCase):
+    def test_one_that_cannot_be_opened_is_named_with_the_reason(self):
+        """A store that somebody had touched as root was "unable to open database file"."""
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            daemon = harness.Daemon(pathlib.Path(folder))
+            (daemon.data / "lockstep.db").mkdir(parents=True)
+            daemon.data.chmod(0o700)
+            done = subprocess.run(daemon.command(), env=daemon.environment(), capture_output=True, text=True, timeout=20,
+                                  check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(f'what="open {daemon.data}/lockstep.db: Is a directory"', done.stderr)
 
 
 class SomebodyElsesFolder(unittest.TestCase):
@@ -155,17 +170,30 @@ class Settings(unittest.TestCase):
         return done.stdout + done.stderr
 
     def test_an_unknown_key_of_the_file_is_named(self):
-        self.assertIn("listne", self.refused(config="metrics-auth = true\nlistne = 127.0.0.1:0\n"))
+        self.assertEqual(self.refused(config="metrics-auth = true\nlistne = 127.0.0.1:0\n"),
+                         f"lockstepd: {self.root}/lockstepd.conf: listne: unknown setting; each line is: name = value, "
+                         "with a name of lockstepd --help\n")
 
     def test_an_unknown_section_of_the_file_is_named(self):
-        self.assertIn("slurm", self.refused(config="[slurm]\nqueue = 3\n"))
+        self.assertIn("lockstepd.conf: [slurm]: there are no sections", self.refused(config="[slurm]\nqueue = 3\n"))
 
     def test_a_line_that_is_no_setting_is_named(self):
         self.assertIn("no setting at all", self.refused(config="no setting at all\n"))
 
     def test_a_file_that_is_not_there_is_named(self):
         missing = self.root / "missing.conf"
-        self.assertIn(str(missing), self.refused("--config", missing))
+        self.assertEqual(self.refused("--config", missing), f"lockstepd: open {missing}: No such file or directory\n")
+
+    @unittest.skipIf(os.geteuid(), "another user's file: needs root")
+    def test_a_file_that_lockstepd_may_not_read_is_named_with_the_reason(self):
+        closed = self.root / "closed.conf"
+        closed.write_text("metrics-auth = true\n")
+        closed.chmod(0o600)
+        self.root.chmod(0o755)
+        program = shutil.copy(harness.BIN / "lockstepd", self.root)  # where the build is, that user may not go
+        done = subprocess.run([program, "--config", closed], user=65534, group=65534, extra_groups=[], cwd="/",
+                              capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual((done.returncode, done.stderr), (BAD_SETTINGS, f"lockstepd: open {closed}: Permission denied\n"))
 
     def test_a_wrong_value_is_named_wherever_it_comes_from(self):
         for output in (self.refused(config="slurm-queue = many\n"), self.refused("--slurm-queue", "many"),
