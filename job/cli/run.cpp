@@ -80,7 +80,8 @@ Exit follow_logs(Context& context, const std::string& id) {
     Context logging{own,   context.terminal, context.client, context.clock,
                     sleep, context.out,      context.err,    context.watching};
     const Exit end = logs(logging, id);
-    return end == Exit::ok ? follow_job(context, id, true) : end;
+    // A job that has ended before its ranks began has no log, but a cause.
+    return end == Exit::ok || end == Exit::not_found ? follow_job(context, id, true) : end;
 }
 
 namespace {

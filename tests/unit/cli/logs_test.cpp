@@ -225,5 +225,19 @@ TEST(CliLogs, OfSeveralRanksTheEndOfALineThatWasDrawnAgainIsPrinted) {
     EXPECT_EQ(run.out.str(), "[0] 100% of 0\n[1] 100% of 1\n");
 }
 
+// It said that rank 0 was not started, and that was all.
+TEST(CliLogs, RunWithLogsTellsWhyAJobHasEndedWhoseRanksNeverBegan) {
+    FakeDaemon daemon;
+    daemon.on(std::string("GET /v1/jobs/") + kId + "/logs", 404,
+              R"({"detail":"rank 0 was not started"})");
+    daemon.on(std::string("GET /v1/jobs/") + kId, 200,
+              std::string(R"({"id":")") + kId +
+                  R"(","name":"demo","state":"failed","cause":{"class":"scheduler",)"
+                  R"("message":"no program /nowhere/lockstep-agent on n1"}})");
+    Cli cli(daemon);
+    EXPECT_EQ(follow_logs(cli.context, kId), Exit::job_failed);
+    EXPECT_THAT(cli.out.str() + cli.err.str(), HasSubstr("no program /nowhere/lockstep-agent"));
+}
+
 }  // namespace
 }  // namespace lockstep::cli
