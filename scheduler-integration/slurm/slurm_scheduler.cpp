@@ -200,9 +200,24 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
     }
     if (clock_.steady() < tracked->attempt.not_before) {
         out.kind = Handover::Kind::wait;
-        out.reason = "at Slurm's limit of submitted jobs, waits until others have ended: " +
+        out.reason = (tracked->unwritten ? ""
+                                         : "at Slurm's limit of submitted jobs, waits until "
+                                           "others have ended: ") +
                      tracked->attempt.message;
         co_return out;
+    }
+    if (tracked->unwritten) {  // each try to submit would leave another intent in the job's events
+        if (const Status written = co_await write_script(request); !written) {
+            note_unwritten(*tracked, written.error().message);
+            out.kind = Handover::Kind::wait;
+            out.reason = tracked->attempt.message;
+            co_return out;
+        }
+        tracked->unwritten = false;
+        out = handover(tracked->attempt);
+        if (out.kind != Handover::Kind::again) {
+            co_return out;
+        }
     }
     if (!take_turn(*tracked)) {
         out.kind = Handover::Kind::wait;
@@ -234,6 +249,15 @@ Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
     co_return co_await on_thread<Status>(files_, write);
 }
 
+void SlurmScheduler::note_unwritten(Tracked& tracked, const std::string& why) {
+    std::string words = "cannot write the batch script: " + why;
+    if (!std::exchange(tracked.unwritten, true)) {
+        log::warn("cannot write a batch script", {{"name", tracked.attempt.name}, {"what", why}});
+    }
+    tracked.attempt.message = std::move(words);
+    tracked.attempt.not_before = clock_.steady() + options_.poll_min;
+}
+
 Task<void> SlurmScheduler::send(TrackedPointer tracked) {
     const auto gap = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
         std::chrono::duration<double>(1 / options_.submissions_per_second));
@@ -246,6 +270,7 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
     SubmitReply reply;
     reply.kind = SubmitReply::Kind::not_submitted;
     reply.message = "lockstepd is stopping";
+    bool unwritten = false;
     if (!stopped_) {
         ++counters_.sending;
         AttemptRequest request = tracked->attempt.request;
@@ -256,15 +281,21 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
         if (written) {
             slurm::BatchSite where = site(request.slurm);
             reply = co_await backend_->submit_attempt(std::move(request), std::move(where));
-        } else {
-            reply.kind = written.error().code == Errc::invalid ? SubmitReply::Kind::rejected
-                                                               : SubmitReply::Kind::not_submitted;
+        } else if (written.error().code == Errc::invalid) {
+            reply.kind = SubmitReply::Kind::rejected;
             reply.message = "cannot write the batch script: " + written.error().message;
+        } else {  // nothing of Slurm's: others may be submitted
+            unwritten = true;
+            reply.kind = SubmitReply::Kind::later;
+            reply.message = written.error().message;
         }
         --counters_.sending;
     }
     SlurmAttempt& attempt = tracked->attempt;
     take_reply(attempt, reply, clock_.steady());
+    if (unwritten) {
+        note_unwritten(*tracked, reply.message);
+    }
     switch (attempt.stage) {
         case SlurmAttempt::Stage::known:
             ++counters_.submitted;

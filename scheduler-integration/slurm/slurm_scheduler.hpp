@@ -110,6 +110,7 @@ class SlurmScheduler final : public SlurmDriver {
         SlurmAttempt attempt;
         bool has_turn = false;           // counted against submissions_at_once
         bool in_line = false;            // in turn_
+        bool unwritten = false;          // its batch script could not be written
         std::string key;                 // in tracked_
         std::string told;                // what was last announced
         std::size_t stillborn_told = 0;  // of attempt.stillborn, in the log
@@ -135,6 +136,7 @@ class SlurmScheduler final : public SlurmDriver {
     void give_turn_back(Tracked& tracked);
     Task<void> send(TrackedPointer tracked);
     Task<Status> write_script(const AttemptRequest& request);
+    void note_unwritten(Tracked& tracked, const std::string& why);
     Task<void> poll_loop();
     Task<void> query();
     Task<void> look_around();

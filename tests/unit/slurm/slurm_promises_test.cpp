@@ -261,5 +261,29 @@ TEST_F(SlurmPromises, TheLastLineOfTheBatchLogIsInTheCause) {
                           "error while loading shared libraries: libfoo.so.1; see "));
 }
 
+// It was called a Slurm that does not answer, which held up all jobs, and each try left an intent.
+TEST_F(SlurmSchedulerTest, ABatchScriptThatCannotBeWrittenIsNoSilenceOfSlurms) {
+    start();
+    AttemptRequest job = request(job_name(1));
+    std::filesystem::remove(job.directory);
+    int intents = 0;
+    for (int asked = 0; asked < 20; ++asked) {
+        hand_over(job);
+        intents += last_.kind == Handover::Kind::again ? 1 : 0;
+        const int before = slurm_->queries;
+        until([&] { return slurm_->queries > before; });
+    }
+    EXPECT_EQ(intents, 1);
+    EXPECT_EQ(last_.kind, Handover::Kind::wait);
+    EXPECT_THAT(last_.reason, testing::AllOf(testing::StartsWith("cannot write the batch script: "),
+                                             HasSubstr("No such file or directory")));
+    EXPECT_TRUE(wait<Status>(scheduler_->ping()).has_value());
+    AttemptRequest other = request(job_name(2));
+    until([&] { return hand_over(other); });
+    std::filesystem::create_directories(job.directory);
+    until([&] { return hand_over(job); });
+    EXPECT_EQ(slurm_->ids, 2);
+}
+
 }  // namespace
 }  // namespace lockstep
