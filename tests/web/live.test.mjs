@@ -151,6 +151,13 @@ test('whatever is asked of a job is asked once, done, and told', async () => {
   await daemon.waitFor(job.id, ({attempts: [{generations}]}) => generations.length === 2 && generations[1].step > 0, 'it makes steps again');
   const {items} = await daemon.api('GET', `v1/jobs/${job.id}/events?limit=1000`);
   for (const [kind, times] of [['checkpoint_requested', 0], ['restart_requested', 1], ['evidence_taken', 1]]) assert.equal(items.filter((one) => one.kind === kind).length, times, kind);
+  // It is told as what it is: nothing failed.
+  await goTo(`#/jobs/${job.id}`);
+  await has(page, /restart asked for by \S+ at \d/);
+  const tile = page.locator('.tile', {hasText: 'What broke?'});
+  await until(async () => /What broke\?\s+nothing\s+restart asked for by/.test(await tile.innerText()), () => tile.innerText());
+  await page.locator('.tick-restart').waitFor({state: 'attached'});
+  assert.equal(await page.locator('.tick-failure, .mark-failure, .banner-bad, .banner-warn').count(), 0);
   await goTo(`#/jobs/${job.id}/events`);
   await has(page, 'asked for the ranks to be started anew');
   await daemon.api('POST', `v1/jobs/${job.id}/cancel`);

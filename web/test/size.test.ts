@@ -14,13 +14,13 @@ describe('what is built', () => {
   const size = (files: string[]) => files.reduce((sum, file) => sum + statSync(path.join(out, `${file}.gz`)).size, 0);
   const named = () => [...readFileSync(path.join(out, 'index.html'), 'utf8').matchAll(/(?:src|href)="([^"]*)"/g)].map((match) => match[1]!);
   // All of it is not within the budget yet: README says what takes how much.
-  it('is at most 80 kB gzip before anything is opened that few open, and 100.6 with it', () => {
+  it('is at most 80 kB gzip before anything is opened that few open, and 102 with it', () => {
     const first = size(['index.html', ...named()]);
     const all = size(['index.html', ...assets().filter((name) => !name.endsWith('.gz')).map((name) => `assets/${name}`)]);
     console.log(`web: ${first} bytes gzip of ${kBudget}; with what is fetched when it is used ${all}`);
     expect(first).toBeGreaterThan(20_000);
     expect(first).toBeLessThanOrEqual(kBudget);
-    expect(all).toBeLessThanOrEqual(kBudget + 20_600);
+    expect(all).toBeLessThanOrEqual(kBudget + 22_000);
   });
   it('fetches nothing before that is not named', () => {
     // What the named modules import, but for import(), which waits for somebody.

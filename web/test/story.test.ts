@@ -1,6 +1,7 @@
 import {describe as suite, expect, it} from 'vitest';
-import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf, ranksOf, stateOf, withNew} from '../src/lib/story';
+import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf, ranksOf, repeatedText, stateOf, withNew} from '../src/lib/story';
 import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue, withoutMasked} from '../src/lib/spec';
+import {timeOfDay} from '../src/lib/format';
 import {MessageReader} from '../src/lib/sse';
 import type {Job, JobEvent, Page} from '../src/types';
 
@@ -24,6 +25,31 @@ suite('story', () => {
     expect(describe(began).text).toBe('Generation 2 is made up, from step 100: goes on with 2 of 3 nodes: n1 is lost');
     const grows = {seq: 2, time: at(2), kind: 'restart_requested', generation: 2, data: {by: 'lockstep', reason: 'n1 is there: …'}} as JobEvent;
     expect(describe(grows).text).toBe('n1 is there: …');
+  });
+  it('a restart that somebody asked for is no failure, and says who asked when', () => {
+    const [first, second] = job.attempts![0]!.generations;
+    const asked = {...job, attempts: [{...job.attempts![0]!, generations: [{...first!, cause: {class: 'restart_requested', message: 'restart asked for by ada'}}, second!]}]} as Job;
+    expect(marksOf(asked, [])).toMatchObject([{kind: 'restart', step: 100, asked: true, label: `Generation 2 starts from step 100: restart asked for by ada at ${timeOfDay(1.7e9 + 20)}`}]);
+    expect(marksOf(job, []).map(({kind, asked}) => [kind, asked])).toEqual([['failure', undefined], ['restart', false]]);
+    const weight = (kind: string, data: object) => describe({seq: 1, time: at(1), kind, attempt: 1, generation: 2, data} as JobEvent).weight;
+    for (const kind of ['generation_ended', 'attempt_ended']) {
+      expect(weight(kind, {cause: {class: 'restart_requested', message: 'restart asked for by ada'}})).toBe('plain');
+      expect(weight(kind, {cause: {class: 'cancelled_by_user', message: 'cancelled by ada'}})).toBe('plain');
+      expect(weight(kind, {cause: {class: 'rank_exit', message: 'rank 1 failed'}})).toBe('bad');
+    }
+    expect([weight('restart_requested', {by: 'ada'}), weight('generation_started', {resumed_from_step: 9}), weight('generation_started', {message: 'goes on with 2 of 3 nodes'})]).toEqual(['plain', 'plain', 'warn']);
+  });
+  it('steps were made twice once they have been, not before', () => {
+    const after = (...steps: [number, number?][]) => repeatedText({...job, attempts: [{...job.attempts![0]!, generations: steps.map(([step, lost_steps], i) => ({number: i + 1, step, lost_steps}))}]} as unknown as Job);
+    expect(after([130])).toBe('');
+    expect(after([130, 0], [140])).toBe('');
+    expect(after([130, 30], [-1])).toBe('30 steps were lost');
+    expect(after([130, 30], [100])).toBe('30 steps were lost');
+    expect(after([130, 30], [110])).toBe('30 steps were lost, 10 of them made again');
+    expect(after([130, 30], [130])).toBe('30 steps were made twice');
+    expect(after([130, 1], [500])).toBe('1 step was made twice');
+    expect(after([130, 30], [110, 10], [120])).toBe('40 steps were lost, 30 of them made again');
+    expect(after([130, 30], [110, 10], [140])).toBe('40 steps were made twice');
   });
   it('says how many of the ranks that were started were warm standbys', () => {
     const started = (data: object) => describe({seq: 1, time: at(1), kind: 'ranks_started', generation: 2, data} as JobEvent).text;

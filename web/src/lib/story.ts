@@ -1,6 +1,6 @@
 // What happened to a job, from its events and attempts: sentences, marks on a time axis, phases.
-import type {Cause, Job, JobEvent, Page} from '../types';
-import {count, plural, seconds} from './format';
+import type {Cause, Generation, Job, JobEvent, Page} from '../types';
+import {count, plural, seconds, timeOfDay} from './format';
 
 export type Weight = 'bad' | 'warn' | 'good' | 'plain' | 'quiet';
 
@@ -13,6 +13,10 @@ const kAnomalies: Record<string, string> = {
 /** What the detector says, without the score that it decided by. */
 export const plainly = (message: unknown): string => text(message).replace(/ \(score [^)]*\)/, '');
 export const anomalyName = (kind: string): string => kAnomalies[kind] ?? kind.replace(/_/g, ' ');
+
+/** Ended, but not by a failure: somebody asked for it, or a node is back. */
+const kAsked = ['cancelled_by_user', 'restart_requested', 'node_returned'];
+export const isFailure = (cause: Partial<Cause> | undefined): boolean => !!cause?.message && !kAsked.includes(cause.class!);
 
 /** One sentence about an event, and how much it matters. */
 export function describe(event: JobEvent): {text: string; weight: Weight} {
@@ -31,7 +35,7 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
     case 'preflight': return {text: d['check'] ? `Pre-flight ${text(d['severity'])}: ${node} ${text(d['check'])}: found ${text(d['found'])}, expected ${text(d['expected'])}` : 'Pre-flight passed', weight: d['severity'] === 'fail' ? 'bad' : d['severity'] === 'warn' ? 'warn' : 'plain'};
     case 'generation_started': {
       const from = Number(d['resumed_from_step'] ?? -1);
-      return {text: `Generation ${event.generation} is made up${from >= 0 ? `, from step ${count(from)}` : ''}${d['message'] ? `: ${text(d['message'])}` : ''}`, weight: (event.generation ?? 1) > 1 ? 'warn' : 'plain'};
+      return {text: `Generation ${event.generation} is made up${from >= 0 ? `, from step ${count(from)}` : ''}${d['message'] ? `: ${text(d['message'])}` : ''}`, weight: d['message'] ? 'warn' : 'plain'};
     }
     case 'ranks_released': return {text: 'Every node is ready', weight: 'quiet'};
     case 'ranks_started': {
@@ -56,10 +60,10 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
     case 'warning': return {text: text(d['message']), weight: 'warn'};
     case 'generation_ended': case 'attempt_ended': {
       const what = event.kind === 'generation_ended' ? `Generation ${event.generation}` : `Attempt ${event.attempt}`;
-      return {text: `${what} is over${cause.message ? `: ${cause.message}` : ''}`, weight: cause.message ? 'bad' : 'plain'};
+      return {text: `${what} is over${cause.message ? `: ${cause.message}` : ''}`, weight: isFailure(cause) ? 'bad' : 'plain'};
     }
-    case 'cancel_requested': return {text: `${text(d['by']) || 'Somebody'} asked for the end`, weight: 'warn'};
-    case 'restart_requested': return {text: text(d['reason']) || `${text(d['by']) || 'Somebody'} asked for the ranks to be started anew`, weight: 'warn'};
+    case 'cancel_requested': return {text: `${text(d['by']) || 'Somebody'} asked for the end`, weight: 'plain'};
+    case 'restart_requested': return {text: text(d['reason']) || `${text(d['by']) || 'Somebody'} asked for the ranks to be started anew`, weight: 'plain'};
     case 'finished': return {text: `Finished: ${text(d['state'])}${cause.message ? `: ${cause.message}` : ''}`, weight: d['state'] === 'succeeded' ? 'good' : d['state'] === 'failed' ? 'bad' : 'plain'};
     default: return {text: `${event.kind.replace(/_/g, ' ')}${where ? ` ${where}` : ''}${d['message'] ? `: ${text(d['message'])}` : ''}`, weight: 'plain'};
   }
@@ -67,11 +71,16 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
 
 export interface StoryMark {
   kind: 'restart' | 'checkpoint' | 'anomaly' | 'failure' | 'nonfinite';
+  /** Of a restart: not after a failure. */
+  asked?: boolean;
   step?: number;
   time?: number;
   label: string;
   rank?: number;
 }
+
+/** When what ended it was asked for, or as good as. */
+export const askedAt = ({finished_at}: Generation): string => (finished_at ? ` at ${timeOfDay(seconds(finished_at))}` : '');
 
 /** Restarts, failures, checkpoints and anomalies of a job. */
 export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
@@ -85,14 +94,17 @@ export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
       out.push({kind: event.data?.['anomaly'] === 'nonfinite' ? 'nonfinite' : 'anomaly', step, time: at, label: describe(event).text, rank: event.rank});
     }
   }
+  let before: Generation | undefined;
   for (const attempt of job.attempts ?? []) {
     attempt.generations.forEach((generation, i) => {
       const first = i === 0 && attempt.number === 1;
       if (!first && generation.started_at) {
-        out.push({kind: 'restart', step: generation.resumed_from_step ?? 0, time: seconds(generation.running_at ?? generation.started_at),
-          label: `Generation ${generation.number} starts${generation.resumed_from_step !== undefined ? ` from step ${count(generation.resumed_from_step)}` : ''}`});
+        const asked = !!before?.cause?.message && !isFailure(before.cause);
+        out.push({kind: 'restart', asked, step: generation.resumed_from_step ?? 0, time: seconds(generation.running_at ?? generation.started_at),
+          label: `Generation ${generation.number} starts${generation.resumed_from_step !== undefined ? ` from step ${count(generation.resumed_from_step)}` : ''}${asked ? `: ${before!.cause!.message}${askedAt(before!)}` : ''}`});
       }
-      if (generation.cause && !['cancelled_by_user', 'node_returned'].includes(generation.cause.class) && generation.finished_at) {
+      before = generation;
+      if (generation.cause && isFailure(generation.cause) && generation.finished_at) {
         out.push({kind: 'failure', step: generation.step, time: seconds(generation.finished_at), label: `${generation.cause.class.replace(/_/g, ' ')}: ${generation.cause.message}`, rank: generation.cause.rank});
       }
     });
@@ -110,6 +122,25 @@ export function anomaliesOf(events: JobEvent[] | undefined, job?: Job): JobEvent
     if (!event.data?.['over']) last.set(key, event);
   }
   return [...last.values()].reverse().filter((event) => !job || stateOf(job) !== 'hang' || event.data?.['anomaly'] !== 'hang');
+}
+
+/** Generations that another one followed. */
+export const restarted = (job: Job): Generation[] => (job.attempts ?? []).flatMap((attempt) => attempt.generations).slice(0, -1);
+
+/** What became of the steps that restarts threw away; '': there are none. A step is made twice only once it has been made again. */
+export function repeatedText(job: Job): string {
+  const all = (job.attempts ?? []).flatMap((attempt) => attempt.generations);
+  let lost = 0;
+  let again = 0;
+  all.forEach(({step, lost_steps: n}, i) => {
+    if (!n || step === undefined) return;
+    lost += n;
+    const reached = Math.max(-1, ...all.slice(i + 1).map((later) => later.step ?? -1));
+    again += Math.max(0, n - Math.max(0, step - reached));
+  });
+  if (!lost) return '';
+  if (again >= lost) return `${plural(lost, 'step was', 'steps were')} made twice`;
+  return `${plural(lost, 'step was', 'steps were')} lost${again ? `, ${count(again)} of them made again` : ''}`;
 }
 
 export interface Phase {

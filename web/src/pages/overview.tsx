@@ -5,8 +5,8 @@ import {useMemo} from 'preact/hooks';
 import {clock, count, dateTime, duration, kNone, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {along, median, noNumbers, trend} from '../lib/series';
 import {ansi} from '../lib/text';
-import {advice, anomaliesOf, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf, stateOf} from '../lib/story';
-import type {Cause, Job, JobEvent, Series} from '../types';
+import {advice, anomaliesOf, anomalyName, askedAt, causeLine, eta, isFailure, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf, repeatedText, restarted, stateOf} from '../lib/story';
+import type {Cause, Generation, Job, JobEvent, Series} from '../types';
 import {get, parameters} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, useWork} from '../state/data';
@@ -92,7 +92,10 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
   const bad = job.cause && job.state !== 'cancelled' ? job.cause : undefined;
   // Slowness has a tile of its own.
   const broken = anomalies.find((event) => !/^(straggler|slow_node)$/.test(String(event.data?.['anomaly'])));
-  const before = lastCause(job);
+  const again = restarted(job);
+  // One that somebody asked for is no failure.
+  const failed = again.filter((one) => !one.cause?.message || isFailure(one.cause));
+  const before = failed.findLast((one) => one.cause) ?? again.findLast((one) => one.cause);
   const ratio = slow?.ratio;
   const isSlow = ratio !== undefined && ratio > 1.25;
   const nan = (job.anomalies?.['nonfinite'] ?? 0) > 0;
@@ -106,18 +109,15 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
       note={slow === undefined ? (!names || names.includes('busy_seconds') ? '' : 'ranks do not report how long they wait') : isSlow
         ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} against ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
     <Tile label="What broke?" tone={bad || job.hang ? 'bad' : broken ? 'warn' : undefined} href={jobHref(job.id, 'events')}
-      value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <Name of={bad.node} /></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
-      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <Name of={broken.node} /> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : job.anomalies && Object.keys(job.anomalies).length ? 'no failure, no restart' : 'no anomaly was seen'} />
+      value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <Name of={bad.node} /></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : failed.length ? plural(failed.length, 'restart') : 'nothing'}
+      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <Name of={broken.node} /> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : again.length ? <Safe text={[before && whyAgain(before), repeatedText(job)].filter(Boolean).join('; ')} most={140} /> : job.warnings?.length ? plural(job.warnings.length, 'warning') : job.anomalies && Object.keys(job.anomalies).length ? 'no failure, no restart' : 'no anomaly was seen'} />
   </div>;
 }
 
-/** What ended the newest generation that something ended. */
-function lastCause(job: Job): Cause | undefined {
-  return (job.attempts ?? []).flatMap((attempt) => attempt.generations).findLast((one) => one.cause)?.cause;
-}
-
-function restarts(job: Job): number {
-  return Math.max(0, (job.attempts ?? []).reduce((sum, attempt) => sum + attempt.generations.length, 0) - 1);
+/** Why there is a generation after this one: who failed, or who asked when. */
+function whyAgain(one: Generation): string {
+  const cause = one.cause!;
+  return isFailure(cause) ? `${cause.rank !== undefined ? `rank ${cause.rank}${cause.node ? ` on ${cause.node}` : ''}: ` : ''}${causeLine(cause)}` : `${cause.message}${askedAt(one)}`;
 }
 
 /** Queue, launch, rendezvous, steps, restarts on one line of time, with what happened on it. */
@@ -127,7 +127,7 @@ export function Timeline({job, events}: {job: Job; events: JobEvent[] | undefine
   const start = phases[0]?.from;
   if (start === undefined || end <= start) return null;
   const place = (at: number) => `${(Math.max(0, Math.min(1, (at - start) / (end - start))) * 100).toFixed(3)}%`;
-  const marks = marksOf(job, events ?? []).filter((mark) => mark.time !== undefined && mark.kind !== 'restart').slice(-400)
+  const marks = marksOf(job, events ?? []).filter((mark) => mark.time !== undefined && (mark.kind !== 'restart' || mark.asked)).slice(-400)
     .filter((mark, i, all) => mark.kind !== 'checkpoint' || i === 0 || Math.floor((mark.time! - start) / (end - start) * 80) !== Math.floor((all[i - 1]!.time! - start) / (end - start) * 80));
   return <div class="timeline">
     <div class="timeline-bar">{phases.map((phase, i) => <div key={i} class={`phase phase-${phase.kind}`} style={{left: place(phase.from), width: `calc(${place(phase.to - phase.from + start)} - 1px)`}}
@@ -168,14 +168,14 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
   const charts = [...rest].sort((a, b) => order(a) - order(b) || a.localeCompare(b));
   const anomalies = anomaliesOf(list, job);
   const bad = job.cause && (job.state === 'failed' || !isOver(job)) ? job.cause : undefined;
-  const before = !bad && !isOver(job) ? lastCause(job) : undefined;
+  const before = !bad && !isOver(job) ? (job.attempts ?? []).flatMap((attempt) => attempt.generations).findLast((one) => one.cause) : undefined;
   const many = (ranksOf(job) ?? 1) > 1;
   const gone = expired(job, names);
   return <>
     {bad && <CauseBanner job={job} cause={bad} />}
     <HangBanner job={job} />
     {job.pending_reason && !isOver(job) && job.state !== 'running' && <section class="banner"><h2>Waiting</h2><p><Safe text={job.pending_reason} most={400} />{job.expected_start && <> · the scheduler expects a start about <b>{dateTime(seconds(job.expected_start))}</b></>}</p></section>}
-    {before && <section class="banner banner-warn"><p><b>Restarted</b> after <Safe text={`${before.rank !== undefined ? `rank ${before.rank}${before.node ? ` on ${before.node}` : ''}: ` : ''}${causeLine(before)}`} most={240} /></p></section>}
+    {before && <section class={`banner ${isFailure(before.cause) ? 'banner-warn' : ''}`}><p><b>Restarted</b>{isFailure(before.cause) ? ' after ' : ': '}<Safe text={whyAgain(before)} most={240} /></p></section>}
     {gone ? <Expired /> : job.started_at && <Tiles job={job} events={list} names={names} />}
     {job.total_steps !== undefined && !isOver(job) && job.step !== undefined && <div class="job-progress"><progress max={job.total_steps} value={job.step} aria-label="Steps made" /><span class="quiet num">{count(job.step)} of {count(job.total_steps)} steps, {percent(job.step / job.total_steps)}</span></div>}
     {anomalies.length > 0 && <Card title="Anomalies" aside={<a href={jobHref(job.id, 'events', {kind: 'anomaly'})}>all</a>}><ul class="anomalies">{anomalies.slice(0, 5).map((event) => <li key={event.seq}><span class="chip chip-warn">{anomalyName(String(event.data?.['anomaly']))}</span>
