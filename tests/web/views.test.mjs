@@ -269,6 +269,48 @@ test('a run that is gone does not take the others of a comparison with it', asyn
   await browser.axe(page, 'a job that is gone');
 });
 
+test('the queue, opened while lockstepd is away, comes by itself once it is back', async () => {
+  const tab = await browser.tab();
+  await signIn(tab, daemon);
+  const away = (route) => route.abort('connectionrefused');
+  await tab.route('**/*', away);
+  await tab.goto(`${daemon.url}#/queue`);
+  await has(tab, 'lockstepd did not send this page');
+  await tab.unroute('**/*', away);
+  await tab.getByRole('heading', {name: 'Queue', exact: true}).waitFor();
+  await tab.context().close();
+});
+
+test('where only the stream of events is held back, the page says that and asks instead', async () => {
+  const held = (url) => url.pathname.endsWith('/v1/events');
+  const away = (route) => route.abort();
+  const own = await daemon.submit('held-back', 'good', {steps: 1_000_000, pace: 0.05});
+  const tab = await browser.tab();
+  await signIn(tab, daemon);
+  await tab.route(held, away);
+  await tab.evaluate(() => new MutationObserver(() => { window.wrong ||= document.body.innerText.includes('lockstepd does not answer'); })
+    .observe(document.body, {subtree: true, childList: true, characterData: true}));
+  await tab.goto(`${daemon.url}#/jobs/${own.id}`);
+  const told = tab.getByRole('status').getByText('Live updates are cut off');
+  await told.waitFor();
+  await browser.axe(tab, 'without the stream');
+  await shot('held-back', tab);
+  const at = async () => Number((await tab.locator('figure', {has: tab.getByRole('heading', {name: 'Loss', exact: true})}).locator('.readout').first().innerText()).match(/step ([\d\u2009]+)/)?.[1].replace(/\u2009/g, '') ?? 0);
+  const first = await until(at, 'the loss is drawn');
+  await until(async () => (await at()) > first, 'the loss goes on');
+  await tab.goto(`${daemon.url}#/jobs/${own.id}/events`);
+  await has(tab, 'Every rank runs');
+  await daemon.waitFor(own.id, (one) => one.step > 5, 'it runs');
+  await daemon.api('POST', `v1/jobs/${own.id}/restart`);
+  await has(tab, 'asked for the ranks to be started anew');
+  assert.equal(await tab.evaluate(() => !!window.wrong), false);
+  await tab.unroute(held, away);
+  await tab.locator('.live-on').waitFor();
+  await told.waitFor({state: 'detached'});
+  await daemon.api('POST', `v1/jobs/${own.id}/cancel`);
+  await tab.context().close();
+});
+
 test('on a phone nothing is wider than the screen, and everything has a name', async () => {
   const phone = await browser.tab({viewport: {width: 390, height: 844}});
   await signIn(phone, daemon);

@@ -21,6 +21,8 @@ interface Options {
   body?: unknown;
   headers?: Record<string, string>;
   signal?: AbortSignal;
+  /** Held back alone it says nothing of lockstepd. */
+  aside?: boolean;
 }
 
 function answered(): void {
@@ -51,11 +53,11 @@ export async function ask(method: string, path: string, options: Options = {}): 
     response = await (before ?? fetch(path, {method, headers, body, signal: options.signal}));
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    unanswered();
+    if (!options.aside) unanswered();
     throw new ApiError(0, undefined, 'lockstepd does not answer');
   }
-  if (response.status === 502 || response.status === 504) unanswered();
-  else answered();
+  if (response.status !== 502 && response.status !== 504) answered();
+  else if (!options.aside) unanswered();
   return response;
 }
 
@@ -97,8 +99,8 @@ export function forget(): void {
 }
 
 /** The answer whose status is good; throws ApiError. */
-export async function good(path: string, signal?: AbortSignal, headers?: Record<string, string>): Promise<Response> {
-  const response = await ask('GET', path, {signal, headers});
+export async function good(path: string, signal?: AbortSignal, headers?: Record<string, string>, aside?: boolean): Promise<Response> {
+  const response = await ask('GET', path, {signal, headers, aside});
   if (!response.ok) throw await failure(response);
   return response;
 }
@@ -134,7 +136,7 @@ export async function sendOnce<T>(path: string): Promise<T> {
 /** A stream's chunks as they come. Aborted by the signal. */
 export async function follow(path: string, headers: Record<string, string>, stop: AbortSignal,
                              take: (chunk: Uint8Array) => void, opened?: () => void): Promise<void> {
-  const response = await good(path, stop, headers);
+  const response = await good(path, stop, headers, true);
   opened?.();
   const reader = response.body!.getReader();
   for (;;) {

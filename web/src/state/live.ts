@@ -5,10 +5,13 @@
 // want nothing after 30 s.
 import {signal} from '@preact/signals';
 import {MessageReader, type Message} from '../lib/sse';
-import {ApiError, follow, reach, signedOut} from './api';
+import {kWhoAmI} from '../lib/paths';
+import {ApiError, ask, follow, reach, signedOut} from './api';
 
 export type LiveState = 'idle' | 'connecting' | 'live' | 'waiting';
 export const live = signal<LiveState>('idle');
+/** lockstepd answers, and its stream does not come through: a proxy or an extension holds it back. Whoever listens asks instead. */
+export const cut = signal(false);
 /** Counts how often another tab has signed in or out. */
 export const signedElsewhere = signal(0);
 
@@ -42,6 +45,10 @@ const kSilence = 45_000;
 /** One stream carries 256, and an address of 8 KiB. */
 const kTopics = 160;
 
+/** A stream that does not come for so long is cut off; then every kInstead what it would bring is asked for. */
+const kCut = 10_000;
+export const kInstead = 5;  // seconds
+
 const name = `lockstep ${location.pathname}`;
 const locks = navigator.locks as LockManager | undefined;
 const bus = locks && new BroadcastChannel(name);
@@ -65,6 +72,7 @@ let failures = 0;
 let timer: ReturnType<typeof setTimeout> | undefined;
 let nap: ReturnType<typeof setTimeout> | undefined;
 let watch: ReturnType<typeof setTimeout> | undefined;
+let without: ReturnType<typeof setTimeout> | undefined;
 
 const say = (word: Word) => bus?.postMessage(word);
 
@@ -73,9 +81,21 @@ function later(milliseconds: number): void {
   timer = setTimeout(refresh, milliseconds);
 }
 
+function askInstead(): void {
+  cut.value = reach.peek().ok;
+  without = setTimeout(askInstead, kInstead * 1000);
+  if (cut.peek()) for (const one of [...subscribers]) one.back?.();
+}
+
 /** What has become of the stream, here or in the tab that has it. */
 function became(state: LiveState, topics: string[] = []): void {
   live.value = state;
+  if (state === 'live' || state === 'idle') {
+    clearTimeout(without);
+    without = undefined;
+    wasLive ||= cut.peek();
+    cut.value = false;
+  } else without ??= setTimeout(askInstead, kCut);
   for (const one of [...subscribers]) {
     const has = state === 'live' && one.topics.every((topic) => topics.includes(topic));
     if (has && !one.has && wasLive) one.back?.();
@@ -235,6 +255,8 @@ async function run(topics: string[], before?: AbortController): Promise<void> {
     return;
   }
   open = undefined;
+  // It may be the stream alone.
+  void ask('GET', kWhoAmI).catch(() => undefined);
   failures++;
   tell('waiting');
   later(Math.min(10_000, 250 * 2 ** failures) * (0.75 + Math.random() / 2));
@@ -300,8 +322,11 @@ document.addEventListener('visibilitychange', () => {
   }, document.hidden ? 30_000 : 0);
 });
 addEventListener('online', () => later(0));
+let reached = true;
 reach.subscribe(({ok}) => {
-  if (ok && live.peek() === 'waiting') later(0);
+  // Not at each answer: a stream that is held back is asked for ever less often.
+  if (ok && !reached && live.peek() === 'waiting') later(0);
+  reached = ok;
 });
 
 /** Wants topics until the returned function is called. */
