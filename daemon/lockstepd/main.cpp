@@ -154,6 +154,9 @@ class Daemon {
                                        [this](std::size_t lines) { metrics_.audit_lost(lines); });
         http.audit = audit_.get();
         http.by_cookie = [this](const std::string& hash) { return sessions_->authenticate(hash); };
+        http.why_refused = [this](const std::string& hash, bool cookie) {
+            return cookie ? sessions_->why_refused(hash) : tokens_->why_refused(hash);
+        };
         server_ = std::make_unique<HttpServer>(io_, router_, authenticate, &control_->agents(),
                                                metrics_, std::move(http));
         if (const Status open = open_listeners(); !open) {

@@ -33,6 +33,7 @@ const stepNow = async () => Number((await readout('Loss').innerText()).match(/st
 
 test('signs in with a token, or a code that is spent and leaves the address', async () => {
   await goTo('#/jobs');
+  await until(() => page.evaluate(() => document.activeElement?.id === 'token'), 'one may type at once');
   await page.fill('#token', `lks_${'0'.repeat(64)}`);
   await page.click('button[type=submit]');
   await page.getByRole('alert').waitFor();

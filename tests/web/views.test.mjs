@@ -311,6 +311,30 @@ test('where only the stream of events is held back, the page says that and asks 
   await tab.context().close();
 });
 
+test('who is signed out without having asked for it is told why', async () => {
+  const made = await daemon.api('POST', 'v1/tokens', {name: 'short', user: 'ada', role: 'user'});
+  const tab = await browser.tab();
+  await signIn(tab, daemon, made.token);
+  await daemon.api('DELETE', `v1/tokens/${made.id}`);
+  await has(tab, /^You are signed out: the token was revoked at (?!\d{4}-\d\d-\d\dT)/);
+  await browser.axe(tab, 'signed out');
+  await shot('signed-out', tab);
+  await tab.reload();
+  await has(tab, 'the token was revoked at');
+  await tab.fill('#token', made.token);
+  await tab.click('button[type=submit]');
+  await tab.getByRole('alert').getByText(/^the token was revoked/).waitFor();
+  await signIn(tab, daemon);
+  await tab.goto(`${daemon.url}#/queue`);
+  await tab.getByRole('heading', {name: 'Queue', exact: true}).waitFor();
+  // Whoever signs out knows why.
+  await tab.getByRole('button', {name: new RegExp(`^${(await daemon.api('GET', 'v1/whoami')).user}( |$)`)}).click();
+  await tab.getByRole('menuitem', {name: 'Sign out'}).click();
+  await tab.getByLabel('Or a token').waitFor();
+  assert.equal(await tab.getByRole('alert').count(), 0);
+  await tab.context().close();
+});
+
 test('on a phone nothing is wider than the screen, and everything has a name', async () => {
   const phone = await browser.tab({viewport: {width: 390, height: 844}});
   await signIn(phone, daemon);

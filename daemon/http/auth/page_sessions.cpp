@@ -58,7 +58,8 @@ PageSessions::PageSessions(Store& store, const Clock& clock, TokenTable& tokens,
                            std::vector<TokenRow> rows)
     : store_(store), clock_(clock), tokens_(tokens) {
     for (TokenRow& row : rows) {
-        if (!is_page_session(row) || ended(row)) {
+        // One that has expired is kept, for whoever still sends its cookie to be told so.
+        if (!is_page_session(row) || row.revoked_at != 0) {
             continue;
         }
         TokenRow& kept = rows_[row.id];
@@ -88,6 +89,16 @@ std::optional<Principal> PageSessions::authenticate(const std::string& secret_sh
         return std::nullopt;
     }
     return principal(std::move(*owner), *found->second);
+}
+
+std::string PageSessions::why_refused(const std::string& secret_sha256) const {
+    const auto found = by_hash_.find(secret_sha256);
+    if (found == by_hash_.end()) {
+        return "";
+    }
+    const TokenRow& row = *found->second;
+    std::string out = tokens_.why_ended(row.name);
+    return out.empty() && ended(row) ? "the session expired at " + to_rfc3339(row.expires_at) : out;
 }
 
 Result<PageSessions::Code> PageSessions::make_code(const Principal& who) {
@@ -121,9 +132,11 @@ Task<Result<PageSessions::Opened>> PageSessions::open_by_code(std::string code) 
 }
 
 Task<Result<PageSessions::Opened>> PageSessions::open_by_token(std::string token) {
-    auto owner = tokens_.authenticate(sha256_hex(token));
+    const std::string hash = sha256_hex(token);
+    auto owner = tokens_.authenticate(hash);
     if (!owner) {
-        co_return fail(Errc::denied, "no such token, or it has expired");
+        const std::string why = tokens_.why_refused(hash);
+        co_return fail(Errc::denied, why.empty() ? "there is no such token" : why);
     }
     co_return co_await open(std::move(*owner));
 }
@@ -170,7 +183,6 @@ Task<Result<PageSessions::Opened>> PageSessions::open(Principal owner) {
     LOCKSTEP_CO_TRY(stored);
     drop(old);
     Opened out;
-    out.seconds = (row.expires_at - row.created_at) / kMillisPerSecond;
     out.principal = principal(std::move(owner), row);
     out.secret = secret;
     log::info("signed in to the web page",

@@ -38,8 +38,7 @@ class PageSessions {
     };
     struct Opened {
         Principal principal;
-        std::string secret;        // for the cookie
-        std::int64_t seconds = 0;  // how long it lasts
+        std::string secret;  // for the cookie
     };
 
     // `rows`: what the store has; those that are sessions count.
@@ -49,6 +48,8 @@ class PageSessions {
 
     // Whose session the cookie with this hash is, if neither it nor its token has ended.
     std::optional<Principal> authenticate(const std::string& secret_sha256) const;
+    // Why the session of the cookie with this hash has ended; "" = it has not, or there is none.
+    std::string why_refused(const std::string& secret_sha256) const;
     // A code for `who` to sign in with, once. Not durable. conflict: `who` came without a token.
     Result<Code> make_code(const Principal& who);
     // Signs in with a code or a token. denied: it is unknown, used or has ended; exhausted: the

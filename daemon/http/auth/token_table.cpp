@@ -141,6 +141,21 @@ std::optional<Principal> TokenTable::owner(const std::string& id) const {
                                                         : principal_of(found->second);
 }
 
+std::string TokenTable::why_ended(const std::string& id) const {
+    const auto found = rows_.find(id);
+    if (found == rows_.end() || !ended(found->second)) {
+        return "";
+    }
+    const TokenRow& row = found->second;
+    return row.revoked_at != 0 ? "the token was revoked at " + to_rfc3339(row.revoked_at)
+                               : "the token expired at " + to_rfc3339(row.expires_at);
+}
+
+std::string TokenTable::why_refused(const std::string& token_sha256) const {
+    const auto found = by_hash_.find(token_sha256);
+    return found == by_hash_.end() ? std::string{} : why_ended(found->second->id);
+}
+
 Task<void> TokenTable::write_use(std::string id, UnixMillis at) {
     const Status written = co_await store_.use_token(std::move(id), at);
     if (!written) {

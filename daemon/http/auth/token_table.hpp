@@ -52,6 +52,12 @@ class TokenTable {
     // The owner of the token with this id, if it has not ended.
     std::optional<Principal> owner(const std::string& id) const;
 
+    // Why the token with this id has ended, for whoever had its secret; "" = it has not, or there
+    // is none.
+    std::string why_ended(const std::string& id) const;
+    // The same of the token with this hash.
+    std::string why_refused(const std::string& token_sha256) const;
+
     // The token as list() shows it and its secret as `token`; durable. It ends with the token that
     // `by` came with, at the latest. denied: it would have more rights than `by`, or belong to
     // somebody else; conflict: too many; exhausted: the disk.

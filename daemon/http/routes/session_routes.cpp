@@ -79,8 +79,9 @@ Task<HttpResponse> sign_in(RouteContext context, HttpRequest request) {
         co_return refused;
     }
     HttpResponse response = json_response(whoami_text(context, opened->principal));
-    response.headers.emplace_back("Set-Cookie",
-                                  cookie_line(request, opened->secret, opened->seconds));
+    // Also where the token ends sooner: who still sends the cookie is told why it counts no more.
+    response.headers.emplace_back(
+        "Set-Cookie", cookie_line(request, opened->secret, limits::kPageSessionSeconds));
     co_return response;
 }
 

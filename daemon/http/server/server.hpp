@@ -82,6 +82,9 @@ struct HttpSettings {
     bool metrics_open = false;  // routes with without_token need no token from this machine
     // Of the web page's sessions, by the hash of the cookie; without one no cookie counts.
     Authenticator by_cookie{};
+    // Why the token or, if so, the cookie with this hash counts no more; "" = it never did. Only
+    // who has had the secret is told.
+    std::function<std::string(const std::string& sha256, bool cookie)> why_refused{};
     AuditLog* audit = nullptr;  // outlives the server; nullptr = changes are written nowhere
     HttpLimits limits{};
 };

@@ -147,7 +147,11 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
         if (with_cookie_ || !authorization.empty()) {
             note_refusal(with_cookie_ ? "cookie" : "token", request_.path);
         }
-        auto response = protocol_problem(401, "a valid token is needed: Authorization: Bearer …");
+        const bool named = server_.settings().why_refused && (with_cookie_ || !token.empty());
+        const std::string why =
+            named ? server_.settings().why_refused(token_.last_hash(), with_cookie_) : "";
+        auto response = protocol_problem(
+            401, why.empty() ? "a valid token is needed: Authorization: Bearer …" : why);
         response.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"lockstep\"");
         return response;
     }

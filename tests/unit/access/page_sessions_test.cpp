@@ -143,9 +143,40 @@ TEST_F(PageSessionsTest, ItEndsWithItsTokenItsTimeOrSigningOut) {
 TEST_F(PageSessionsTest, ItDoesNotOutliveAShortToken) {
     const std::string brief = secret_of(root_, R"({"name":"b","user":"bob","expires_in":60})");
     const HttpResponse in = sign_in("token", brief);
-    EXPECT_NE(header_of(in, "Set-Cookie").find("Max-Age=60;"), std::string::npos);
     clock_.advance(std::chrono::seconds{60});
     EXPECT_FALSE(behind(cookie_of(in)));
+}
+
+TEST_F(PageSessionsTest, WhoHadTheSecretIsToldWhyItCountsNoMore) {
+    const auto why = [this](const HttpResponse& in) {
+        return sessions_->why_refused(sha256_hex(cookie_of(in)));
+    };
+    const std::string brief = secret_of(root_, R"({"name":"b","user":"bob","expires_in":60})");
+    const HttpResponse by_brief = sign_in("token", brief);
+    const HttpResponse by_eve = sign_in("token", eve_);
+    const HttpResponse by_uma = sign_in("token", uma_);
+    EXPECT_EQ(why(by_brief), "") << "it counts";
+    // A browser that sends nothing is told nothing.
+    EXPECT_NE(header_of(by_brief, "Set-Cookie").find("Max-Age=604800;"), std::string::npos);
+    clock_.advance(std::chrono::seconds{60});
+    const std::string expired = "the token expired at " + to_rfc3339(clock_.wall());
+    EXPECT_EQ(call_as(root_, "DELETE /v1/tokens/" + who(eve_).token).status, 204);
+    const std::string revoked = "the token was revoked at " + to_rfc3339(clock_.wall());
+    for (const bool again : {false, true}) {
+        if (again) {
+            restart_daemon();
+        }
+        EXPECT_EQ(why(by_brief), expired);
+        EXPECT_EQ(tokens_->why_refused(sha256_hex(brief)), expired);
+        EXPECT_EQ(json(sign_in("token", brief))["detail"], expired);
+        EXPECT_EQ(why(by_eve), revoked);
+        EXPECT_EQ(json(sign_in("token", eve_))["detail"], revoked);
+        EXPECT_EQ(why(by_uma), "");
+        EXPECT_EQ(tokens_->why_refused(sha256_hex("lks_wrong")), "");
+        EXPECT_EQ(json(sign_in("token", "lks_wrong"))["detail"], "there is no such token");
+    }
+    clock_.advance(std::chrono::seconds{limits::kPageSessionSeconds - 60});
+    EXPECT_EQ(why(by_uma), "the session expired at " + to_rfc3339(clock_.wall()));
 }
 
 TEST_F(PageSessionsTest, TheOldestOfAUserGivesWay) {

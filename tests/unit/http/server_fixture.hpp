@@ -114,6 +114,9 @@ class TestServer {
   private:
     HttpSettings with_cookies(HttpSettings settings) {
         settings.by_cookie = test_cookies(ended_);
+        settings.why_refused = [this](const std::string& hash, bool cookie) -> std::string {
+            return !ended_.contains(hash) ? "" : cookie ? "the session ended" : "the token ended";
+        };
         return settings;
     }
 

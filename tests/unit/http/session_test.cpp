@@ -118,6 +118,21 @@ TEST_F(SessionTest, TokensAreNeededAndTheirScopeCounts) {
     EXPECT_EQ(server_->call("POST", "/echo", "user-token", "{}")->status, 200);
 }
 
+TEST_F(SessionTest, WhoHadTheSecretIsToldWhyItCountsNoMore) {
+    start();
+    server_->end_token("user-token");
+    server_->end_token("user-cookie");
+    auto answer = get("/private", "Authorization: Bearer user-token\r\n");
+    EXPECT_EQ(status_in(answer), 401);
+    EXPECT_NE(answer.find("the token ended"), std::string::npos);
+    answer = get("/private", "Cookie: lockstep_session=user-cookie\r\n");
+    EXPECT_EQ(status_in(answer), 401);
+    EXPECT_NE(answer.find("the session ended"), std::string::npos);
+    for (const char* other : {"", "Authorization: Bearer wrong\r\n"}) {
+        EXPECT_NE(get("/private", other).find("a valid token is needed"), std::string::npos);
+    }
+}
+
 TEST_F(SessionTest, ACookieCountsAsItsPrincipalAndItsWritesNeedTheHeader) {
     start();
     const std::string viewer = "Cookie: lockstep_session=viewer-cookie\r\n";

@@ -14,8 +14,8 @@ export class ApiError extends Error {
 /** Does lockstepd answer? `since`: when it last did, in seconds since the epoch. */
 export const reach = signal<{ok: boolean; since: number}>({ok: true, since: Date.now() / 1000});
 
-/** Set when an answer says that nobody is signed in; the session listens. */
-export const signedOut = signal(0);
+/** Set when an answer says that nobody is signed in, with what it says of that; the session listens. */
+export const signedOut = signal<{detail: string} | undefined>(undefined);
 
 interface Options {
   body?: unknown;
@@ -68,7 +68,7 @@ async function failure(response: Response): Promise<ApiError> {
   } catch {
     // no problem document: a proxy's page, or nothing
   }
-  if (response.status === 401) signedOut.value++;
+  if (response.status === 401) signedOut.value = {detail: problem?.detail ?? ''};
   const first = problem?.errors?.[0];
   return new ApiError(response.status, problem,
     problem ? problem.detail || (first ? `${first.pointer}: ${first.message}` : problem.title) : `HTTP status ${response.status}`);

@@ -1,5 +1,6 @@
 // Who is signed in. undefined: not asked yet; null: nobody.
 import {computed, effect, signal} from '@preact/signals';
+import {dateTime, seconds} from '../lib/format';
 import {keepOnly} from '../lib/kept';
 import {kWhoAmI} from '../lib/paths';
 import type {Identity} from '../types';
@@ -7,6 +8,18 @@ import {ApiError, forget, get, send, signedOut} from './api';
 import {restartStream, signedElsewhere} from './live';
 
 export const identity = signal<Identity | null | undefined>(undefined);
+/** Why somebody who was signed in no longer is, for the sign-in; '': nobody was. */
+export const why = signal('');
+
+/** Nobody is signed in any more, as lockstepd says. */
+function ended(detail: string): void {
+  const who = identity.peek();
+  const until = seconds(who?.expires_at);
+  // lockstepd names what has expired or was revoked. Of a session whose cookie the browser has dropped it knows nothing.
+  why.value = / (expired|revoked) /.test(` ${detail} `) ? `You are signed out: ${detail.replace(/\d{4}-\S+Z/, (time) => dateTime(seconds(time)))}`
+    : until !== undefined && until <= Date.now() / 1000 ? `You are signed out: the session expired at ${dateTime(until)}` : who ? 'You are no longer signed in' : why.peek();
+  identity.value = null;
+}
 
 /** May the signed-in person change a job of `user`? */
 export function mayAct(user: string): boolean {
@@ -28,7 +41,7 @@ export async function whoAmI(): Promise<void> {
     keepOnly(who.user);
     identity.value = who;
   } catch (error) {
-    if (error instanceof ApiError && error.status === 401) identity.value = null;
+    if (error instanceof ApiError && error.status === 401) ended(error.message);
     else retry = setTimeout(() => void whoAmI(), 2000);
   }
 }
@@ -38,6 +51,7 @@ export async function signIn(secret: {token: string} | {code: string}): Promise<
   const who = await send<Identity>('POST', 'v1/session', secret);
   forget();
   keepOnly(who.user);
+  why.value = '';
   identity.value = who;
   restartStream();
 }
@@ -48,13 +62,14 @@ export async function signOut(): Promise<void> {
   } finally {
     forget();
     keepOnly();
+    why.value = '';
     identity.value = null;
     restartStream();
   }
 }
 
 effect(() => {
-  if (signedOut.value > 0 && identity.peek()) identity.value = null;
+  if (signedOut.value && identity.peek()) ended(signedOut.value.detail);
 });
 
 // One cookie is every tab's: who signs in or out in one does so in all of them.
