@@ -163,6 +163,9 @@ test('a sweep is submitted by the form, with the number of its jobs before, and 
   await page.getByRole('dialog').getByRole('button', {name: 'Cancel the sweep'}).click();
   await until(async () => (await called('swept')).every((job) => job.state === 'cancelled'), 'all are cancelled');
   await until(async () => (await page.getByRole('button', {name: 'Cancel the sweep'}).count()) === 0, 'there is nothing left to cancel');
+  // They share a name: what is different is beside it.
+  await goTo(`#/compare?jobs=${(await called('swept')).map((job) => job.id).slice(0, 2)}`);
+  for (const value of ['a', 'b']) await has(page, new RegExp(`^swept seconds=\\d+ labels\\.try=${value}$`));
 });
 
 test('the list is as it was on the way back from a job, and as long behind a copied address', async () => {

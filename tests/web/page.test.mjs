@@ -207,6 +207,7 @@ test('a cancelled job is asked about once and says what happened', async () => {
   await has(page, 'The job is being ended');
   await page.locator('.job-title').getByText('cancelled').waitFor();
   await page.getByRole('button', {name: 'Cancel', exact: true}).waitFor({state: 'detached'});
+  await page.locator('.banner').getByText(/^cancelled by /).waitFor();
 });
 
 test('a user sees own jobs only, a viewer acts on none', async () => {

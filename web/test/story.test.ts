@@ -43,12 +43,12 @@ suite('story', () => {
     const after = (...steps: [number, number?][]) => repeatedText({...job, attempts: [{...job.attempts![0]!, generations: steps.map(([step, lost_steps], i) => ({number: i + 1, step, lost_steps}))}]} as unknown as Job);
     expect(after([130])).toBe('');
     expect(after([130, 0], [140])).toBe('');
-    expect(after([130, 30], [-1])).toBe('30 steps were lost');
-    expect(after([130, 30], [100])).toBe('30 steps were lost');
-    expect(after([130, 30], [110])).toBe('30 steps were lost, 10 of them made again');
+    expect(after([130, 30], [-1])).toBe('30 steps lost');
+    expect(after([130, 30], [100])).toBe('30 steps lost');
+    expect(after([130, 30], [110])).toBe('10 of 30 lost steps made again');
     expect(after([130, 30], [130])).toBe('30 steps were made twice');
     expect(after([130, 1], [500])).toBe('1 step was made twice');
-    expect(after([130, 30], [110, 10], [120])).toBe('40 steps were lost, 30 of them made again');
+    expect(after([130, 30], [110, 10], [120])).toBe('30 of 40 lost steps made again');
     expect(after([130, 30], [110, 10], [140])).toBe('40 steps were made twice');
   });
   it('says how many of the ranks that were started were warm standbys', () => {

@@ -140,7 +140,7 @@ export function repeatedText(job: Job): string {
   });
   if (!lost) return '';
   if (again >= lost) return `${plural(lost, 'step was', 'steps were')} made twice`;
-  return `${plural(lost, 'step was', 'steps were')} lost${again ? `, ${count(again)} of them made again` : ''}`;
+  return again ? `${count(again)} of ${plural(lost, 'lost step')} made again` : plural(lost, 'step lost', 'steps lost');
 }
 
 export interface Phase {

@@ -4,6 +4,7 @@ import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {count, dateTime, metricTitle, metricValue, seconds} from '../lib/format';
 import {diffJson} from '../lib/spec';
+import {pointText} from '../lib/sweep';
 import {align, charted, near, nearestIndex, smooth, along, type Ramp} from '../lib/series';
 import type {Job, Page, Series} from '../types';
 import {get, inTurn, parameters, type ApiError} from '../state/api';
@@ -19,6 +20,9 @@ const kDashes: (number[] | undefined)[] = [undefined, [6, 3], [2, 2], [8, 3, 2, 
 
 interface Run {job: Job; spec: Record<string, unknown>; metrics: string[]}
 
+/** Runs of a sweep share a name. */
+const called = ({name, sweep}: Job): string => (sweep?.parameters ? `${name} ${pointText(sweep.parameters)}` : name);
+
 function Overlay({runs, metric}: {runs: Run[]; metric: string}): JSX.Element {
   const view = useView();
   const {byTime, amount} = view;
@@ -29,7 +33,7 @@ function Overlay({runs, metric}: {runs: Run[]; metric: string}): JSX.Element {
     // By time every run begins at 0: they did not run at the same time of day.
     const own = all.map(([one, ramp], i) => (one.bands?.x ?? []).map((at) => (byTime ? at - (seconds(runs[i]!.job.started_at) ?? 0) : ramp ? along(ramp, at) : at)));
     const {x, columns} = align(own.map((x, i) => ({x, y: all[i]![0].bands?.median ?? []})));
-    return {x, own, lines: columns.map((values, i): Line => ({label: `${i + 1} ${runs[i]!.job.name}`.slice(0, 30), values: smooth(values, view.smooth, view.by), colour: `series-${(i % 7) + 1}`, dash: kDashes[i % 7]}))};
+    return {x, own, lines: columns.map((values, i): Line => ({label: `${i + 1} ${called(runs[i]!.job)}`.slice(0, 40), values: smooth(values, view.smooth, view.by), colour: `series-${(i % 7) + 1}`, dash: kDashes[i % 7]}))};
   }, [state.value, view.smooth, view.by]);
   const steps = built.x.length ? [0.1, 0.25, 0.5, 0.75, 1].map((share) => built.x[Math.min(built.x.length - 1, Math.round(share * (built.x.length - 1)))]!) : [];
   return <Card class="card-chart"><Chart title={metricTitle(metric)} name={`compare-${metric}`} x={built.x} lines={built.lines} xKind={byTime ? 'rel' : view.x} height={metric === 'loss' ? 300 : 220} zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value, digits) => metricValue(metric, value, digits)} sync="compare" />
@@ -67,7 +71,7 @@ export function Compare(): JSX.Element {
         const shown = [...kFirstMetrics, ...runs.flatMap((run) => run.metrics)].filter((name, i, all) => all.indexOf(name) === i && runs.some((run) => run.metrics.includes(name))).slice(0, 12);
         return <>
           {gone.map((id) => <div key={id} class="filters"><span class="bad" role="status">There is no job <Safe text={id} most={60} />, or it is not yours to see.</span><button type="button" class="button" onClick={() => set(ids.filter((one) => one !== id))}>Leave it out</button></div>)}
-          {runs.length > 0 && <><div class="table-wrap" tabIndex={0} role="region" aria-label="Runs"><table class="table"><caption class="away">Runs and what is different</caption><thead><tr><th scope="col">Run</th>{runs.map((run, i) => <th key={run.job.id} scope="col"><svg width="22" height="6" aria-hidden="true"><line x1="0" x2="22" y1="3" y2="3" stroke-width="2" class={`stroke-series-${(i % 7) + 1}`} stroke-dasharray={kDashes[i % 7]?.join(' ')} /></svg> {i + 1} <a href={jobHref(run.job.id)}><Safe text={run.job.name} most={40} /></a> <button type="button" class="icon-button" aria-label={`Take ${run.job.name} away`} onClick={() => set(ids.filter((id) => id !== run.job.id))}>✕</button></th>)}</tr></thead>
+          {runs.length > 0 && <><div class="table-wrap" tabIndex={0} role="region" aria-label="Runs"><table class="table"><caption class="away">Runs and what is different</caption><thead><tr><th scope="col">Run</th>{runs.map((run, i) => <th key={run.job.id} scope="col"><svg width="22" height="6" aria-hidden="true"><line x1="0" x2="22" y1="3" y2="3" stroke-width="2" class={`stroke-series-${(i % 7) + 1}`} stroke-dasharray={kDashes[i % 7]?.join(' ')} /></svg> {i + 1} <a href={jobHref(run.job.id)}><Safe text={called(run.job)} most={60} /></a> <button type="button" class="icon-button" aria-label={`Take ${run.job.name} away`} onClick={() => set(ids.filter((id) => id !== run.job.id))}>✕</button></th>)}</tr></thead>
             <tbody><tr><th scope="row">state</th>{runs.map((run) => <td key={run.job.id}><State state={run.job.state} /></td>)}</tr><tr><th scope="row">step</th>{runs.map((run) => <td key={run.job.id}>{count(run.job.step)}</td>)}</tr>
               {fields.slice(0, kFields).map((path) => <tr key={path}><th scope="row"><code>{path}</code></th>{runs.map((run, i) => { const own = paths[i]!.find((one) => one.path === path); const base = paths.flat().find((one) => one.path === path)?.a; const value = own ? own.b : base; return <td key={run.job.id} class={own ? 'plus' : ''}>{value === undefined ? <span class="quiet">not there</span> : <code class="diff"><Safe text={value} most={200} /></code>}</td>; })}</tr>)}</tbody></table></div><More of={fields.length} most={kFields} what="different field" />
           <ViewBar names={['samples', 'tokens'].filter((name) => runs.every((run) => run.metrics.includes(name)))} />{shown.map((metric) => <Overlay key={metric} runs={runs} metric={metric} />)}</>}</>;

@@ -112,7 +112,8 @@ function blamed(job: Job, {rank, node}: {rank?: number; node?: string}): Compone
 
 /** Why it waits, what it does, or what ended it: the one thing to know. */
 export function Verdict({job}: {job: Job}): JSX.Element {
-  if (job.cause && job.state !== 'cancelled') {
+  if (job.cause && job.state === 'cancelled') return <span class="verdict quiet"><Safe text={job.cause.message} most={kWhole} /></span>;
+  if (job.cause) {
     return <span class="verdict bad">{blamed(job, job.cause)}<Safe text={causeLine(job.cause)} most={kWhole} /></span>;
   }
   if (job.hang) return <span class="verdict bad">{blamed(job, job.hang)}<Safe text={job.hang.message ?? ''} most={kWhole} /></span>;

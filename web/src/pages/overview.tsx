@@ -174,6 +174,7 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
   return <>
     {bad && <CauseBanner job={job} cause={bad} />}
     <HangBanner job={job} />
+    {job.state === 'cancelled' && job.cause && <section class="banner"><p><Safe text={job.cause.message} most={240} /></p></section>}
     {job.pending_reason && !isOver(job) && job.state !== 'running' && <section class="banner"><h2>Waiting</h2><p><Safe text={job.pending_reason} most={400} />{job.expected_start && <> · the scheduler expects a start about <b>{dateTime(seconds(job.expected_start))}</b></>}</p></section>}
     {before && <section class={`banner ${isFailure(before.cause) ? 'banner-warn' : ''}`}><p><b>Restarted</b>{isFailure(before.cause) ? ' after ' : ': '}<Safe text={whyAgain(before)} most={240} /></p></section>}
     {gone ? <Expired /> : job.started_at && <Tiles job={job} events={list} names={names} />}

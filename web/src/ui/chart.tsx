@@ -124,7 +124,7 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
     axes: [
       {stroke: text, grid: {...grid, show: false}, ticks: {...grid, size: 4}, font, size: props.xKind === 'time' ? 42 : 30, gap: 4, space: 70,
         values: (_u, ticks, _axis, _space, step) => ticks.map((v, i) => (props.xKind === 'rel' ? duration(v) : props.xKind === 'time' ? clock(v, ticks[i - 1], step) : v % 1 ? '' : number(v, 9)))},
-      {stroke: text, grid, ticks: {show: false}, font, size: 62, gap: 4, space: 34,
+      {stroke: text, grid, ticks: {show: false}, font, size: (_u, labels) => Math.max(62, ...(labels ?? []).map((label) => 7 * label.length + 8)), gap: 4, space: 34,
         values: (_u, ticks) => distinct(ticks, props.format)},
     ],
     series: [{}, ...props.lines.map((line, i): uPlot.Series => ({
