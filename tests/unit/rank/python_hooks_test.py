@@ -113,6 +113,20 @@ class Hooks(Hooked):
         self.run_script("import sys\nsys.exit()\n", 0)
         self.assertEqual(self.told(), [])
 
+    def test_arguments_that_argparse_refuses_are_told_in_its_words(self):
+        script = ("import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float)\n"
+                  "parser.add_argument('--data', required={})\nparser.parse_args({})\n")
+        for required, given, words in ((False, ["--lrr", "3"], "unrecognized arguments: --lrr 3"),
+                                       (True, [], "the following arguments are required: --data")):
+            with self.subTest(words):
+                self.run_script(script.format(required, given), 2)
+                note = self.told_once()
+                self.assertEqual((note["type"], note["message"]), ("SystemExit", words))
+                self.assertIn("parser.parse_args", note["traceback"])
+                self.assertNotIn("argparse.py", note["traceback"], "its own lines say nothing")
+        self.run_script("import argparse\nargparse.ArgumentParser().exit(3, 'gone')\n", 3)
+        self.assertEqual(self.told_once()["message"], "3")
+
     def test_threads_and_child_processes_tell_theirs(self):
         self.run_script("import threading\nt = threading.Thread(target=lambda: 1 / 0, name='loader')\n"
                         "t.start()\nt.join()\n", 0)

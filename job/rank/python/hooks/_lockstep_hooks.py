@@ -248,14 +248,30 @@ def _note_exit(status):
         import traceback
 
         # Without this function and the one that has called it.
-        stack = traceback.format_stack(sys._getframe(2))
-        words = _words(status)
+        frame, words = _refused(sys._getframe(2))
+        stack = traceback.format_stack(frame)
+        words = _words(status if words is None else words)
         text = "Traceback (most recent call last):\n" + "".join(stack) + f"SystemExit: {words}\n"
         send({"op": "exception", "pid": os.getpid(), "final": False, "time": now, "type": "SystemExit",
               "message": words, "traceback": _cut(text, _TEXT_BYTES), "chain": [["SystemExit", words]],
               "thread": "", "rank": who()})
     except Exception:
         pass
+
+
+def _refused(frame):
+    """Of argparse's exit, whose status says nothing: the frame that has called it, and what it says of the arguments."""
+    argparse = sys.modules.get("argparse")
+    caller, words = frame, None
+    while argparse is not None and words is None and caller is not None:
+        there = caller.f_locals if caller.f_code.co_name == "error" else {}
+        words = there.get("message") if isinstance(there.get("self"), argparse.ArgumentParser) else None
+        caller = caller.f_back
+    if words is None:
+        return frame, None
+    while caller is not None and caller.f_code.co_filename == argparse.__file__:
+        caller = caller.f_back
+    return caller, words
 
 
 def _at_exit():
