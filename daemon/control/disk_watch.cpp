@@ -6,6 +6,8 @@
 
 #include <sys/statvfs.h>
 
+#include <cerrno>
+#include <functional>
 #include <utility>
 
 namespace lockstep {
@@ -15,10 +17,10 @@ using telemetry::DiskRoom;
 
 }  // namespace
 
-std::optional<DiskRoom> disk_room(const std::filesystem::path& folder) {
+Result<DiskRoom> disk_room(const std::filesystem::path& folder) {
     struct statvfs info{};
     if (::statvfs(folder.c_str(), &info) != 0) {
-        return std::nullopt;
+        return fail(errno_error("ask the file system of " + folder.string(), errno));
     }
     const auto block = static_cast<std::int64_t>(info.f_frsize);
     DiskRoom out;
@@ -33,28 +35,31 @@ DiskWatch::DiskWatch(net::io_context& io, telemetry::DiskMetrics& metrics,
                      const std::vector<std::filesystem::path>& folders)
     : metrics_(metrics), asking_(io, folders.size()), timer_(io) {
     for (const auto& folder : folders) {
-        watched_.push_back({folder});
+        watched_.push_back({folder, false, ""});
     }
 }
 
 Task<void> DiskWatch::watch(std::chrono::milliseconds period) {
     while (!ending_) {
         for (std::size_t i = 0; i < watched_.size(); ++i) {
-            const std::function<std::optional<DiskRoom>()> ask = [path = watched_[i].folder] {
+            const std::function<Result<DiskRoom>()> ask = [path = watched_[i].folder] {
                 return disk_room(path);
             };
             const auto until = std::chrono::steady_clock::now() + limits::kDiskPatience;
-            const auto room = co_await asking_.run<std::optional<DiskRoom>>(ask, until);
+            const auto room = co_await asking_.run<Result<DiskRoom>>(ask, until);
             if (ending_) {
                 co_return;
             }
-            if (room && *room) {
-                watched_[i].hangs = false;
+            const std::string problem = !room   ? "it does not answer"
+                                        : *room ? ""
+                                                : room->error().message;
+            if (problem.empty()) {
                 note(i, **room);
-            } else if (!std::exchange(watched_[i].hangs, true)) {
-                log::warn("the file system of a folder does not answer",
-                          {{"folder", watched_[i].folder.string()}});
+            } else if (problem != watched_[i].problem) {
+                log::warn("how full a folder's file system is, is not known",
+                          {{"folder", watched_[i].folder.string()}, {"what", problem}});
             }
+            watched_[i].problem = problem;
         }
         co_await sleep_on(timer_, period);
     }

@@ -7,17 +7,17 @@
 #include "daemon/telemetry/exposition/disk_metrics.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/side_thread.hpp"
+#include "job/base/result.hpp"
 
 #include <chrono>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
-// Blocking. Nothing: the folder is not there or cannot be asked.
-std::optional<telemetry::DiskRoom> disk_room(const std::filesystem::path& folder);
+// Blocking. An error: the folder is not there or cannot be asked.
+Result<telemetry::DiskRoom> disk_room(const std::filesystem::path& folder);
 
 class DiskWatch {
   public:
@@ -32,8 +32,8 @@ class DiskWatch {
   private:
     struct Watched {
         std::filesystem::path folder;
-        bool told = false;  // that it is nearly full
-        bool hangs = false;
+        bool told = false;    // that it is nearly full
+        std::string problem;  // why it cannot be asked; "" = it can
     };
     void note(std::size_t index, const telemetry::DiskRoom& room);
 

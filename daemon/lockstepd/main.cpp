@@ -167,6 +167,7 @@ class Daemon {
             io_, disk_metrics_,
             std::vector<std::filesystem::path>{data_.path(), context_->settings.runs_dir});
         tasks_.spawn("disk", disk_->watch());
+        tasks_.spawn("runs", context_->runs_folder.watch({}));
         co_return Status{};
     }
 
@@ -343,6 +344,7 @@ class Daemon {
         store_->stop();
         if (disk_) {
             disk_->halt();
+            context_->runs_folder.halt();
         }
         lag_timer_.cancel();
         signals_.cancel();

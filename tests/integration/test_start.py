@@ -85,6 +85,25 @@ class Store(unittest.TestCase):
             self.assertIn(f'what="open {daemon.data}/lockstep.db: Is a directory"', done.stderr)
 
 
+class RunsDirectory(harness.TestCase):
+    def test_one_that_cannot_be_written_is_told_once_and_is_not_ready_until_it_is_well(self):
+        runs = self.daemon.data / "runs"
+        self.assertTrue(self.daemon.reachable("/readyz"))
+        runs.rename(self.root / "away")
+        runs.write_text("a file")
+        job = self.daemon.submit(harness.command_job("waits", "/bin/true"))["id"]
+        harness.wait_until(lambda: not self.daemon.reachable("/readyz"), 30, "it is not ready")
+        harness.wait_until(lambda: self.daemon.api("GET", "/readyz")[1].get("detail") ==
+                           f"runs directory: write into {runs}: Not a directory", 30, "it says why")
+        self.daemon.wait_for(job, lambda seen: "Not a directory" in seen.get("pending_reason", ""), 30, "the job says why")
+        runs.unlink()  # the next try makes it anew
+        harness.wait_until(lambda: self.daemon.reachable("/readyz"), 30, "it is ready again")
+        self.assertEqual(self.daemon.wait_state(job, harness.FINAL)["state"], "succeeded")
+        told = self.daemon.log.read_text()
+        self.assertEqual(len(re.findall("no files can be made in the runs directory.*Not a directory", told)), 1, told)
+        self.assertLessEqual(told.count("cannot prepare an attempt"), 1, told)
+
+
 class SomebodyElsesFolder(unittest.TestCase):
     """Who else may write to the data folder, or put another in its place, could hand lockstepd a token of their own."""
 

@@ -49,9 +49,14 @@ Task<void> AttemptHandover::create() {
         prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
     } while (prepared && listener != context_.settings.agents);
     if (!prepared) {
-        machine_.set_pending_reason("cannot prepare the attempt: " + prepared.error().message);
-        log::warn("cannot prepare an attempt",
-                  {{"job", job().id.value}, {"what", prepared.error().message}});
+        std::string why = "cannot prepare the attempt: " + prepared.error().message;
+        // Once a reason, not once a tick; what is wrong with all jobs the folder's watch tells.
+        if (context_.runs_folder.problem().empty() && why != machine_.pending_reason()) {
+            log::warn("cannot prepare an attempt",
+                      {{"job", job().id.value}, {"what", prepared.error().message}});
+        }
+        context_.runs_folder.doubt();
+        machine_.set_pending_reason(std::move(why));
         co_return;  // tried again at the next tick
     }
     event::AttemptCreated created;

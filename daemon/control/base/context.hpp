@@ -6,6 +6,7 @@
 #include "daemon/control/base/event_bus.hpp"
 #include "daemon/control/base/jobs_account.hpp"
 #include "daemon/control/base/notify_settings.hpp"
+#include "daemon/control/base/runs_folder.hpp"
 #include "daemon/control/base/user_quotas.hpp"
 #include "daemon/store/secret_store.hpp"
 #include "daemon/store/store.hpp"
@@ -67,6 +68,7 @@ struct ControlContext {
     telemetry::DaemonMetrics& metrics;
     ControlSettings settings;
     net::thread_pool files{1};  // file work that waits for the disk
+    RunsFolder runs_folder{io, settings.runs_dir};
     TaskGroup tasks{io};
     EventBus bus{};
     telemetry::SeriesStore series{};

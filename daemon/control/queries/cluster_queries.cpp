@@ -184,6 +184,9 @@ Task<Status> ClusterQueries::ready() {
     if (const Status store = co_await context_.store.probe(); !store) {
         co_return fail(store.error().in("store"));
     }
+    if (const std::string& problem = context_.runs_folder.problem(); !problem.empty()) {
+        co_return fail(Error{Errc::unavailable, problem}.in("runs directory"));
+    }
     if (const Status scheduler = co_await context_.scheduler.ping(); !scheduler) {
         co_return fail(scheduler.error().in("scheduler"));
     }

@@ -1,5 +1,6 @@
 // What is asked of the scheduler's machines: what it says of them, which jobs are there, and what
-// is remembered of each; and whether scheduler and store answer. Control thread only.
+// is remembered of each; and whether store, runs folder and scheduler can take jobs. Control thread
+// only.
 #pragma once
 
 #include "daemon/control/actor/job_registry.hpp"

@@ -41,7 +41,9 @@ RouteParts get_readiness_route(const RouteContext& context) {
     RouteParts route;
     route.handler =
         SlowHandler{[&control = context.control](HttpRequest) { return ready(control); }};
-    route.summary = "Whether jobs can be accepted: store writable, scheduler reachable.";
+    route.summary =
+        "Whether jobs can be accepted and begin: store and runs directory writable, scheduler "
+        "reachable.";
     return route;
 }
 

@@ -23,7 +23,9 @@ TEST(DiskRoom, IsWhatTheFileSystemSays) {
     EXPECT_EQ(room->size, static_cast<std::int64_t>(space.capacity));
     EXPECT_GT(room->free, 0);
     EXPECT_LE(room->free, room->size);
-    EXPECT_FALSE(disk_room(folder / "missing").has_value());
+    const auto missing = disk_room(folder / "missing");
+    ASSERT_FALSE(missing.has_value());
+    EXPECT_THAT(missing.error().message, HasSubstr("No such file or directory"));
 }
 
 TEST(DiskRoom, IsNearlyFullByBytesOrByFiles) {
