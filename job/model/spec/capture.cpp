@@ -42,24 +42,47 @@ constexpr Form kForms[] = {
      R"(\bEpoch:\s*(?P<epoch>\d+)\s*\[\s*\d+/\d+[^\]]*\].*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
      ")"},
     // Epoch: [0][ 10/391]\tTime 0.1 ( 0.2)\tLoss 6.9e+00 (7.0e+00)
+    // OpenMMLab's: 11/29 10:00:00 - mmengine - INFO - Epoch(train)  [1][ 10/391]  lr: 1.0e-02
+    // loss: 6.9
     {"pytorch", true,
-     R"(\bEpoch:\s*\[(?P<epoch>\d+)\]\s*\[\s*(?P<step>\d+)/\d+\].*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
+     R"(\bEpoch(?:\(train\))?:?\s*\[(?P<epoch>\d+)\]\s*\[\s*(?P<step>\d+)/\d+\].*?)"
+     R"(\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
+    // 11/29 10:00:00 - mmengine - INFO - Iter(train) [ 10/40000]  lr: 1.0e-02  loss: 6.9
+    {"pytorch", false,
+     R"(\bIter\(train\)\s*\[\s*(?P<step>\d+)/\d+\].*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
+    // timm's: Train: 0 [  50/1251 (  4%)]  Loss: 6.93 (6.95)  Time: 0.2s, 512.10/s
+    {"pytorch", true,
+     R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*(?P<step>\d+)/\d+\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
+     ")"},
+    // PyTorch's first tutorial: [1,  2000] loss: 2.173
+    {"pytorch", true,
+     R"(^\s*\[\s*(?P<epoch>\d+)\s*,\s*(?P<step>\d+)\s*\]\s*loss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
      ")"},
     // Epoch 1/2, Loss: 0.5
     {"keras", false,
      R"(^\W*Epoch\s*:?\s*(?P<epoch>\d+)\s*/\s*\d+\s*[,:-]?\s*loss\s*[:=]\s*(?P<loss>)" LOCKSTEP_NUM
      ")"},
     // 12/938 [====>…] - ETA: 1s - loss: 0.53     938/938 - 2s - loss: 0.2     step 10/938 - loss: 1
+    // What a clock follows is the date of a log line: 11/29 10:00:00 loss: 0.5
     {"keras", true,
-     R"(^\W*(?:step\s+)?(?P<step>\d+)/(?:\d+|Unknown)\s.*?(?:^|[\s-])loss:\s*\[?\s*(?P<loss>)" LOCKSTEP_NUM
-     ")"},
+     R"(^\W*(?:step\s+)?(?P<step>\d+)/(?:\d+\s+(?:[^\s\d]|\d+[^\s\d:])|Unknown\s).*?[\s-])"
+     R"(loss:\s*\[?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
 };
+// A count behind its word; one with decimals is a time.
+#define LOCKSTEP_COUNT R"(['"]?[\s:=#\[(]*(\d+)(?:[^\d.]|\.\D|\.?$))"
 // step 12 loss 0.5   step=12 loss=0.5   iter 10: train loss 3.9, val loss 4.1   loss=0.5 step=12
 // current loss: 0.5   loss: 0.5
 constexpr const char* kStepWord =
-    R"((?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?\b[\s:=#\[(]*(\d+))";
-constexpr const char* kBatchWord = R"((?i)\bbatch(?:_id|_idx)?\b[\s:=#\[(]*(\d+))";
-constexpr const char* kEpochWord = R"((?i)\bepoch\b[\s:=#\[(]*(\d+))";
+    R"((?i)\b(?:(?:global[_ ]?)?(?:step|iter(?:ation)?)s?|num_updates)\b)" LOCKSTEP_COUNT;
+constexpr const char* kBatchWord = R"((?i)\bbatch(?:_id|_idx)?\b)" LOCKSTEP_COUNT;
+// Of epoch 0.25 it is the epoch 0.
+constexpr const char* kEpochWord = R"((?i)\bepoch\b['"]?[\s:=#\[(]*(\d+))";
+// Before such a word: it is a unit, ms/batch 12, seconds per step 3.
+constexpr const char* kRate =
+    R"((?i)(?:\b(?:m?s|secs?|seconds?|min|it|samples?|tokens?|toks?|images?|imgs?|examples?)\s*/\s*|\bper\s+)$)";
+// tqdm's bar: 10%|█ | 10/100 [00:01<00:09, 9.8it/s, loss=2.31]     | 200/ 2983 batches |
+constexpr const char* kOfBatches =
+    R"((?i)(?:\|\s*(\d+)/\d+\s*\[\d+:\d\d|\b(\d+)\s*/\s*\d+\s+batches\b))";
 constexpr const char* kLossWord =
     R"((?i)(?:^|[^a-z0-9_])(?:(?:train|training|total|running|current|avg|average|mean|batch)[_ /])?)"
     R"(loss(?:_step)?['"]?\s*(?:is|was)?\s*[:=]?\s*\[*\s*)" LOCKSTEP_NUM;
@@ -67,6 +90,7 @@ constexpr const char* kLossWord =
 constexpr const char* kNotTraining =
     R"((?i)(?:^|[^a-z])(?:val|valid|validation|validate|test|testing|eval|evaluation|dev|train_runtime)(?:[^a-z]|$))";
 
+#undef LOCKSTEP_COUNT
 #undef LOCKSTEP_NUM
 
 RE2::Options options(bool latin1) {
@@ -194,18 +218,38 @@ class Generic {
         out.step = number(step_, piece);
         if (!out.step) {
             out.step = number(batch_, piece);
+            out.step = out.step ? out.step : of_batches(piece);
             out.step_is_batch = out.step.has_value();
         }
         out.epoch = number(epoch_, piece);
         return out;
     }
+    std::optional<std::int64_t> step(std::string_view text) const {
+        return number(step_, {text.data(), text.size()});
+    }
 
   private:
-    static std::optional<std::int64_t> number(const RE2& expression, re2::StringPiece text) {
-        re2::StringPiece digits;
-        if (!RE2::PartialMatch(text, expression, &digits)) {
+    // The first count behind the word that is not a rate.
+    std::optional<std::int64_t> number(const RE2& expression, re2::StringPiece text) const {
+        re2::StringPiece groups[2];
+        std::size_t from = 0;
+        while (from < text.size() &&
+               expression.Match(text, from, text.size(), RE2::UNANCHORED, groups, 2)) {
+            const auto start = static_cast<std::size_t>(groups[0].data() - text.data());
+            if (!RE2::PartialMatch(text.substr(0, start), rate_)) {
+                return to_int({groups[1].data(), groups[1].size()});
+            }
+            from = start + groups[0].size();
+        }
+        return std::nullopt;
+    }
+    std::optional<std::int64_t> of_batches(re2::StringPiece text) const {
+        re2::StringPiece bar;
+        re2::StringPiece words;
+        if (!RE2::PartialMatch(text, of_batches_, &bar, &words)) {
             return std::nullopt;
         }
+        const auto& digits = bar.empty() ? words : bar;
         return to_int({digits.data(), digits.size()});
     }
 
@@ -213,6 +257,8 @@ class Generic {
     RE2 step_{kStepWord, options(true)};
     RE2 batch_{kBatchWord, options(true)};
     RE2 epoch_{kEpochWord, options(true)};
+    RE2 rate_{kRate, options(true)};
+    RE2 of_batches_{kOfBatches, options(true)};
     RE2 not_training_{kNotTraining, options(true)};
 };
 
@@ -284,6 +330,11 @@ std::optional<CapturedLoss> Capture::line(std::string_view text) {
     }
     for (const Matcher& matcher : impl_->matchers) {
         if (auto found = matcher.match(text)) {
+            // {"loss": 0.5, "step": 3}: a line of JSON of the script's own looks like Hugging
+            // Face's.
+            if (impl_->generic && !found->step && found->preset == "huggingface") {
+                found->step = impl_->generic->step(text);
+            }
             return found;
         }
     }

@@ -47,7 +47,8 @@ const Line kLines[] = {
     {"step 10/938 [=>....] - loss: [0.4127] - 12ms/step", "keras", 0.4127, 10, -1, true},
     {"{'loss': 0.53, 'learning_rate': 4.9e-05, 'epoch': 0.1}", "huggingface", 0.53, -1, 0},
     {"{'loss': '2.125', 'grad_norm': '1.5', 'epoch': '3.0'}", "huggingface", 2.125, -1, 3},
-    {"{\"loss\": 1.5, \"step\": 3}", "huggingface", 1.5},
+    {"{\"loss\": 1.5, \"step\": 3}", "huggingface", 1.5, 3},
+    {"{\"step\": 10, \"train_loss\": 2.5, \"lr\": 0.001}", "generic", 2.5, 10},
     {"Epoch 0:  12%|\xe2\x96\x88\xe2\x96\x8f   | 5/40 [00:01<00:08,  4.2it/s, v_num=0, "
      "train_loss=0.53]",
      "lightning", 0.53, 5, 0, true},
@@ -59,6 +60,26 @@ const Line kLines[] = {
     {"Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.300000", "pytorch", 2.3, -1, 1},
     {"Epoch: [2][ 10/391]\tTime  0.1 ( 0.2)\tLoss 6.9e+00 (7.0e+00)\tAcc@1 0.1", "pytorch", 6.9, 10,
      2, true},
+    {"Train: 3 [  50/1251 (  4%)]  Loss: 6.930 (6.95)  Time: 0.200s,  512.10/s  LR: 1.000e-05",
+     "pytorch", 6.93, 50, 3, true},
+    {"[1,  2000] loss: 2.173", "pytorch", 2.173, 2000, 1, true},
+    {"11/29 10:00:00 - mmengine - INFO - Epoch(train)  [2][ 100/1000]  lr: 1.0e-02  eta: 0:10:00  "
+     "time: 0.2  data_time: 0.01  memory: 1000  loss: 2.5  loss_cls: 1.25",
+     "pytorch", 2.5, 100, 2, true},
+    {"11/29 10:00:00 - mmengine - INFO - Iter(train) [  100/40000]  lr: 1.0e-02  loss: 2.5",
+     "pytorch", 2.5, 100},
+    {"2026-11-29 10:00:00,000 - mmdet - INFO - Epoch [1][50/7330]\tlr: 2.0e-02, loss_cls: 0.5, "
+     "loss: 1.25",
+     "pytorch", 1.25, 50, 1, true},
+    {"| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.00 | loss  7.63 | ppl  2050.00",
+     "generic", 7.63, 200, 1, true},
+    {" 10%|#         | 10/100 [00:01<00:09,  9.8it/s, loss=2.25]", "generic", 2.25, 10, -1, true},
+    {"Epoch 1/3:  10%|#         | 10/100 [00:01<00:09,  9.8it/s, loss=2.25]", "generic", 2.25, 10,
+     1, true},
+    {"epoch 001:    100 / 1000 loss=12.5, ppl=5051.2, wps=1000, num_updates=100, lr=1e-05",
+     "generic", 12.5, 100, 1},
+    {"loss: 2.5, learning_rate: 1e-05, global_step: 10, interval_runtime: 1.2, epoch: 1.5",
+     "generic", 2.5, 10, 1},
     {"step 12 loss 0.5", "generic", 0.5, 12},
     {"step=12 loss=0.5", "generic", 0.5, 12},
     {"step: 12, loss: 0.5", "generic", 0.5, 12},
@@ -91,6 +112,26 @@ TEST(Capture, ReadsWhatTheFrameworksPrint) {
         EXPECT_EQ(found->epoch.value_or(-1), line.epoch) << line.text;
         EXPECT_EQ(found->step_is_batch, line.batch) << line.text;
     }
+}
+
+TEST(Capture, NeitherADateNorARateIsAStep) {
+    const char* lines[] = {
+        "11/29 10:00:00 - root - INFO - train - loss: 0.5",
+        "11/29 9:00:00 AM lr: 0.1 loss: 0.5",
+        "ms/batch 12.00 | loss 0.5",
+        "sec/step 12 loss 0.5",
+        "time per step: 3, loss: 0.5",
+        "step 0.25 s, loss: 0.5",
+    };
+    for (const char* line : lines) {
+        Capture capture{"auto", ""};
+        const auto found = capture.line(line);
+        ASSERT_TRUE(found) << line;
+        EXPECT_EQ(found->loss, 0.5) << line;
+        EXPECT_FALSE(found->step) << line << " → " << *found->step;
+    }
+    Capture capture{"auto", ""};
+    EXPECT_EQ(capture.line("12 ms/step, step 7, loss 0.5")->step, 7);
 }
 
 TEST(Capture, APresetReadsOnlyItsOwnForm) {
