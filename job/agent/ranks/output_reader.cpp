@@ -7,6 +7,15 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+// What a script prints may be any number: where the sum is none, it begins again at `step`.
+std::int64_t counted_on(std::int64_t from, std::int64_t step) {
+    std::int64_t sum = 0;
+    return __builtin_add_overflow(from, step, &sum) ? step : sum;
+}
+
+}  // namespace
 
 std::vector<RankReport> OutputReader::feed(std::string_view bytes, double now) {
     std::vector<RankReport> out;
@@ -64,14 +73,24 @@ void OutputReader::line(double now, std::vector<RankReport>& out) {
     }
 }
 
-bool OutputReader::follows(const CapturedLoss& found) const {
-    return last_ && last_->step && found.step && last_->step_is_batch == found.step_is_batch &&
-           *found.step == *last_->step + 1 && (!found.step_is_batch || found.epoch == last_->epoch);
+bool OutputReader::begins_again(const CapturedLoss& found) const {
+    return last_ && last_->epoch && found.epoch && *found.epoch > *last_->epoch && last_->step &&
+           !last_->step_is_batch && (*found.step < *last_->step || *found.step == 0);
+}
+
+std::int64_t OutputReader::since_last(const CapturedLoss& found) const {
+    const bool same = last_ && last_->step && found.step &&
+                      last_->step_is_batch == found.step_is_batch &&
+                      (!found.step_is_batch || found.epoch == last_->epoch);
+    return same && *found.step > *last_->step && *last_->step >= 0 ? *found.step - *last_->step : 0;
 }
 
 RankReport OutputReader::number(const CapturedLoss& found, double now) {
     const bool own_step = found.step && !found.step_is_batch;
-    count_ = own_step ? *found.step : count_ + 1;
+    if (own_step && begins_again(found)) {
+        base_ = counted_on(count_, *found.step == 0 ? 1 : 0);
+    }
+    count_ = own_step ? counted_on(base_, *found.step) : counted_on(count_, 1);
     RankReport report;
     report.step = count_;
     report.time = now;
@@ -80,8 +99,9 @@ RankReport OutputReader::number(const CapturedLoss& found, double now) {
     if (found.epoch) {
         report.metrics.emplace_back("epoch", static_cast<double>(*found.epoch));
     }
-    if (follows(found) && now > last_time_) {
-        report.metrics.emplace_back("step_seconds", now - last_time_);
+    if (const auto steps = since_last(found); steps > 0 && now > last_time_) {
+        report.metrics.emplace_back("step_seconds",
+                                    (now - last_time_) / static_cast<double>(steps));
     }
     last_ = found;
     last_time_ = now;

@@ -1,11 +1,12 @@
 // Turns what a rank prints into lines and the lines into reports (capture.hpp). One per rank,
 // agent thread only.
 //
-// Steps: a printed step is taken as it is. A print that has none, or only the number of a batch
+// Steps: a printed step is taken as it is; one that begins again with the next epoch is counted on
+// from where the epoch before has ended. A print that has none, or only the number of a batch
 // within its epoch, is numbered by counting the rank's captured losses from 1, so that steps always
 // rise. A progress bar that draws the same batch again is not a new loss. step_seconds is the time
-// between two prints if their steps (or batches of one epoch) follow each other and neither came in
-// a burst with others; otherwise it is absent.
+// between two prints over the steps (or batches of one epoch) between them, if neither came in a
+// burst with others; otherwise it is absent.
 #pragma once
 
 #include "job/agent/ranks/rank_message.hpp"
@@ -37,7 +38,9 @@ class OutputReader {
   private:
     void line(double now, std::vector<RankReport>& out);
     RankReport number(const CapturedLoss& found, double now);
-    bool follows(const CapturedLoss& found) const;
+    // The steps, or batches of one epoch, since the print before; 0: nobody knows.
+    std::int64_t since_last(const CapturedLoss& found) const;
+    bool begins_again(const CapturedLoss& found) const;
 
     Capture capture_;
     bool watches_;
@@ -46,6 +49,7 @@ class OutputReader {
     std::optional<CapturedLoss> last_;
     double last_time_ = 0;
     std::int64_t count_ = 0;
+    std::int64_t base_ = 0;  // the steps of the epochs before, where each begins again
 };
 
 }  // namespace lockstep

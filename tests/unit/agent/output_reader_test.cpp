@@ -47,6 +47,53 @@ TEST(OutputReader, BatchesWithinEpochsAreCountedThrough) {
     EXPECT_EQ(metrics(reports[2])["epoch"], 1);
 }
 
+TEST(OutputReader, BatchesOfOneEpochHaveAStepTime) {
+    auto in = reader();
+    in.feed("Epoch: [0][ 10/391]\tLoss 1.0\n", 10);
+    EXPECT_EQ(metrics(in.feed("Epoch: [0][ 20/391]\tLoss 1.0\n", 15)[0])["step_seconds"], 0.5);
+    EXPECT_EQ(metrics(in.feed("Epoch: [1][ 10/391]\tLoss 1.0\n", 20)[0]).count("step_seconds"), 0U);
+}
+
+TEST(OutputReader, StepsThatBeginAgainInEachEpochRise) {
+    auto in = reader();
+    const auto reports = in.feed(
+        "Epoch [1/5], Step [300/600], Loss: 3\nEpoch [1/5], Step [600/600], Loss: 2\n"
+        "Epoch [2/5], Step [300/600], Loss: 1\nEpoch [2/5], Step [600/600], Loss: 1\n"
+        "Epoch [3/5], Step [300/600], Loss: 1\n",
+        1);
+    EXPECT_THAT(steps(reports), ElementsAre(300, 600, 900, 1200, 1500));
+    auto first = reader();
+    EXPECT_THAT(steps(first.feed("[RANK0] Epoch 1 | Iter 0 | Train Loss 4\n"
+                                 "[RANK0] Epoch 2 | Iter 0 | Train Loss 3\n"
+                                 "[RANK0] Epoch 3 | Iter 0 | Train Loss 2\n",
+                                 1)),
+                ElementsAre(0, 1, 2));
+    auto global = reader();
+    EXPECT_THAT(steps(global.feed("epoch 1 step 500 loss 4\nepoch 2 step 500 loss 3\n"
+                                  "epoch 2 step 400 loss 3\n",
+                                  1)),
+                ElementsAre(500, 500, 400))
+        << "a global step, and one that goes back";
+}
+
+TEST(OutputReader, StepsMayBeAnyNumber) {
+    auto in = reader();
+    EXPECT_THAT(steps(in.feed("epoch 1 step 9223372036854775807 loss 1\n"
+                              "epoch 2 step 9223372036854775806 loss 1\nloss 1\n",
+                              1)),
+                ElementsAre(9223372036854775807, 9223372036854775806, 9223372036854775807));
+}
+
+TEST(OutputReader, ALogLineThatBeginsWithADateIsNoBarAtThatDay) {
+    auto in = reader();
+    const auto reports = in.feed(
+        "11/29 10:00:00 - mmengine - INFO - Epoch(train)  [1][ 50/1000]  lr: 0.1  loss: 3\n"
+        "11/29 10:00:09 - mmengine - INFO - Epoch(train)  [1][100/1000]  lr: 0.1  loss: 2\n"
+        "11/29 10:00:10 - root - INFO - lr: 0.1 loss: 2\n",
+        1);
+    EXPECT_THAT(steps(reports), ElementsAre(1, 2, 3)) << "each of them was the 11th batch of 29";
+}
+
 TEST(OutputReader, LinesMayComeInPiecesAndEndWithCarriageReturns) {
     auto in = reader();
     EXPECT_THAT(in.feed("step=1 lo", 1), IsEmpty());
@@ -69,9 +116,11 @@ TEST(OutputReader, TimeBetweenFollowingStepsIsTheStepTime) {
     auto in = reader();
     EXPECT_EQ(metrics(in.feed("step=1 loss=1\n", 10)[0]).count("step_seconds"), 0U);
     EXPECT_EQ(metrics(in.feed("step=2 loss=1\n", 10.5)[0])["step_seconds"], 0.5);
-    EXPECT_EQ(metrics(in.feed("step=4 loss=1\n", 11)[0]).count("step_seconds"), 0U)
-        << "a step is missing in between";
-    const auto burst = in.feed("step=5 loss=1\nstep=6 loss=1\n", 12);
+    EXPECT_EQ(metrics(in.feed("step=6 loss=1\n", 12.5)[0])["step_seconds"], 0.5)
+        << "of four steps one is printed";
+    EXPECT_EQ(metrics(in.feed("step=4 loss=1\n", 13)[0]).count("step_seconds"), 0U)
+        << "it went back";
+    const auto burst = in.feed("step=5 loss=1\nstep=6 loss=1\n", 14);
     EXPECT_EQ(metrics(burst[0]).count("step_seconds"), 0U) << "two at once: unknown";
     EXPECT_EQ(metrics(burst[1]).count("step_seconds"), 0U);
 }
