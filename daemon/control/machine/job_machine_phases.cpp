@@ -58,7 +58,7 @@ void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
     }
     if (!paused) {
         if (nodes_too) {
-            loss_.note_silent(draft, run_);
+            loss_.note_silent(draft, run_, seen);
         }
         look_for_hang(draft, run_);
         look_at_profile(draft, run_, false);

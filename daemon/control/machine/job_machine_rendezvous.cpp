@@ -118,7 +118,7 @@ std::optional<JobMachine::AfterEnd> JobMachine::look_while_aborting(Draft& draft
         if (seen.kind != Observation::Kind::unreachable) {
             loss_.read_results(draft, run_, seen);
         }
-        loss_.note_silent(draft, run_);
+        loss_.note_silent(draft, run_, seen);
         LossWatch::lose_stuck(draft, run_);
     }
     if (!draft.events.empty() || (!over && run_.ranks_are_left(job_))) {

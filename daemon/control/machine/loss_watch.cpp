@@ -89,7 +89,7 @@ void let_go(Effects& out, const Job& job, AttemptRun& run, const after::GiveUp& 
 
 // A node whose agent has been silent for too long is lost, whatever the scheduler says. Soon, if
 // another one waits to take its place; else its connection may well come back.
-void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
+void LossWatch::note_silent(Draft& draft, AttemptRun& run, const Observation& seen) {
     // The timer's own clock: whether this daemon could hear anything.
     const auto looked = std::exchange(looked_, draft.at.timers);
     if (looked && *looked_ - *looked >= draft.at.deaf) {
@@ -157,6 +157,9 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
         lost.cause_class = CauseClass::node_lost;
         lost.message = "the agent of " + lost.node + " has not been heard for " +
                        std::to_string(silence) + " s";
+        if (seen.kind == Observation::Kind::absent && !seen.message.empty()) {
+            lost.message += "; " + seen.message;  // and may have had it ended
+        }
         lost.may_return = resources.is_elastic();
         lose_node(draft, slot, std::move(lost));
     }

@@ -30,7 +30,7 @@ class LossWatch {
     explicit LossWatch(const LeftBehind& files) : files_(files) {}
 
     // A walk over all nodes: those whose agents have been silent for too long.
-    void note_silent(Draft& draft, AttemptRun& run);
+    void note_silent(Draft& draft, AttemptRun& run, const Observation& seen);
     // Those that the scheduler says are lost, and results of ranks whose agents are gone.
     void read_results(Draft& draft, const AttemptRun& run, const Observation& seen) const;
     // Those that were sent ABORT, and whose ranks do not end.

@@ -152,15 +152,36 @@ TEST(WantsVerdict, ACancelledJobDoesNot) {
     EXPECT_FALSE(wants_verdict(history.job));
 }
 
+// It may have had its nodes end what it does not know any more.
+TEST_F(LossWatchTest, ASilentNodeOfAJobThatTheSchedulerHasLostSaysSo) {
+    start();
+    look();
+    Observation seen;
+    seen.kind = Observation::Kind::absent;
+    seen.message = "Slurm has lost job 17";
+    take(AgentGoneInput{agents_[0]});
+    std::vector<std::string> kinds;
+    for (seconds time{0}; time <= limits::kAgentLost; ++time) {
+        pass(seconds{1});
+        agents_[1]->last_heard = at_.steady;
+        for (std::string& kind : look(seen)) {
+            kinds.push_back(std::move(kind));
+        }
+    }
+    EXPECT_THAT(kinds, ElementsAre("fault"));
+    EXPECT_THAT(job().attempt()->lost.at(0).message,
+                testing::EndsWith(" s; Slurm has lost job 17"));
+}
+
 TEST(WantsVerdict, ARanksCodeAtTheTimeLimitMayBeAHandlersOfItsSignal) {
     History history{R"({"name":"t","framework":"command","command":["x"],
                         "resources":{"nodes":2,"time_limit":"00:10:00"}})"};
     history.allocation = "1";
     history.running();
     const Job running = history.job;
-    const auto with = [&](int code, std::int64_t seconds) {
+    const auto with = [&](int code, std::int64_t after) {
         history.job = running;
-        history.now = history.job.attempt()->placed_at + seconds * 1000;
+        history.now = history.job.attempt()->placed_at + after * 1000;
         history.must(history.exit(1, code));
         return wants_verdict(history.job);
     };
