@@ -179,9 +179,10 @@ LOCAL = {
     "scheduler-integration/slurm/hostlist.cpp": {"kNameBytes": "format", "kItemBytes": "read"},
     "scheduler-integration/slurm/slurm_exec.cpp": {"kTicketBytes": "format"},
     "scheduler-integration/slurm/slurm_follow.cpp": {"kFirstAudit": "poll", "kFactsAge": "age", "kNodesAge": "age", "kNodesWanted": "age",
-                                                     "kTailBytes": "text", "kLineBytes": "text", "kAtLeast": "poll"},
+                                                     "kAtLeast": "poll"},
     "scheduler-integration/slurm/slurm_logs.cpp": {"kLineBytes": "text", "kLogTailBytes": "read"},
     "scheduler-integration/slurm/slurm_reason.cpp": {"kMostBytes": "text"},
+    "scheduler-integration/slurm/slurm_settle.cpp": {"kTailBytes": "text", "kLineBytes": "text"},
     "scheduler-integration/slurm/slurm_users.cpp": {"kBeginAgain": "retry"},
     "scheduler-integration/slurm/text_rows.cpp": {"kBytes": "text"},
 }

@@ -1,0 +1,190 @@
+// What the answer of a poll asks for, attempt by attempt: more of Slurm's words, the end of surplus
+// copies, of what nobody has come from and of what is left.
+#include "job/async/on_thread.hpp"
+#include "job/base/files.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+#include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/hostlist.hpp"
+#include "scheduler-integration/slurm/slurm_scheduler.hpp"
+#include "scheduler-integration/slurm/step_daemon_text.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// squeue says that a job lost a node, and only sinfo which.
+void take_down_nodes(SlurmAttempt& attempt, const std::vector<ClusterNode>& nodes) {
+    constexpr std::size_t kNamed = 8;
+    const auto own = expand_hostlist(attempt.seen->nodes).value_or(std::vector<std::string>{});
+    for (const ClusterNode& node : nodes) {
+        const bool down = node.state.starts_with("down") &&
+                          std::find(own.begin(), own.end(), node.name) != own.end();
+        if (down && attempt.down_nodes.size() < kNamed) {
+            if (attempt.down_nodes.empty()) {
+                attempt.down_why =
+                    printable(std::string_view{node.reason}.substr(0, limits::kTextBytes));
+            }
+            attempt.down_nodes.push_back(node.name);
+        }
+    }
+}
+
+// "" if there is none. For a person: cut and printable.
+std::string last_line_of(const std::string& path) {
+    constexpr std::size_t kTailBytes = 4096;
+    constexpr std::size_t kLineBytes = 512;
+    const auto text = read_plain_tail(path, kTailBytes);
+    std::string_view rest = text ? trim(*text) : std::string_view{};
+    rest.remove_prefix(rest.find_last_of('\n') + 1);  // npos + 1 = 0
+    return printable(rest.substr(0, kLineBytes));
+}
+
+}  // namespace
+
+// What one answer asks for: a look into accounting, the end of surplus copies and of what is left.
+Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
+    SlurmAttempt& attempt = tracked->attempt;
+    if (wants_history(attempt, asked)) {
+        std::vector<SlurmJob> rows;
+        bool known = true;
+        if (facts_ && facts_->config.has_accounting()) {
+            const std::int64_t since = attempt.request.intent_at / 1000 - 24L * 3600;
+            auto history =
+                co_await backend_->history(attempt.name, std::max<std::int64_t>(since, 0));
+            known = history.has_value();  // without an answer absence is not proven
+            if (known) {
+                rows = std::move(history->jobs);
+            }
+        }
+        if (known && wants_history(attempt, asked)) {
+            const bool acknowledged = attempt.stage == SlurmAttempt::Stage::known;
+            take_history(attempt, rows, asked, patience());
+            if (attempt.stage == SlurmAttempt::Stage::gone && acknowledged) {
+                ++counters_.forgotten;
+                log::warn("Slurm has forgotten a job that it had acknowledged",
+                          {{"name", attempt.name}, {"claimed", attempt.claimed}});
+            }
+        }
+    }
+    if (wants_detail(attempt)) {
+        co_await ask_detail(tracked);
+    }
+    // Its end is believed at the next answer.
+    if (attempt.seen && attempt.claimed == attempt.id && attempt.claimed != 0 &&
+        attempt.last_verdict.end == SlurmEnd::node_fail &&
+        !std::exchange(attempt.nodes_asked, true)) {
+        read_tokens_ -= 1;
+        co_await ask_nodes();
+        if (attempt.seen) {
+            take_down_nodes(attempt, nodes_);
+        }
+    }
+    for (std::size_t& told = tracked->stillborn_told; told < attempt.stillborn.size(); ++told) {
+        log::warn("a Slurm job that no agent had claimed is submitted again",
+                  {{"name", attempt.name}, {"why", attempt.stillborn[told].how}});
+    }
+    // A copy: an agent may claim one while another is being ended.
+    const std::vector<std::int64_t> surplus = attempt.surplus;
+    for (const std::int64_t id : surplus) {
+        if (std::count(attempt.surplus.begin(), attempt.surplus.end(), id) == 0) {
+            continue;
+        }
+        ++counters_.surplus;
+        log::warn("ending a surplus copy of an attempt",
+                  {{"name", attempt.name}, {"slurm_job", id}, {"kept", attempt.id}});
+        co_await end(tracked, id);
+    }
+    if (nobody_came(attempt, asked, patience())) {
+        co_await abandon(tracked);
+    }
+    const bool left_over =
+        attempt.over && clock_.steady() - attempt.over_at >= options_.over_patience;
+    if (attempt.stage == SlurmAttempt::Stage::known && !attempt.ended() && !attempt.cancelled &&
+        (attempt.cancel_wanted || left_over)) {
+        co_await end(tracked, attempt.id);
+    }
+}
+
+Task<void> SlurmScheduler::ask_detail(TrackedPointer tracked) {
+    SlurmAttempt& attempt = tracked->attempt;
+    const std::int64_t id = attempt.id;
+    bool ours = false;
+    if (attempt.claimed == 0) {
+        ours = co_await was_abandoned(attempt);
+    }
+    Result<SlurmJobDetail> detail = SlurmJobDetail{};
+    if (!ours && attempt.claimed == 0) {
+        attempt.batch_words = co_await last_batch_words(attempt);
+    }
+    if (!ours) {
+        detail = co_await backend_->detail(id, attempt.name_of(id));
+    }
+    const bool answered = detail || detail.error().code == Errc::not_found;
+    // What nobody has claimed waits for the answer: it decides whether the job is lost.
+    if (attempt.id == id && wants_detail(attempt) && (answered || attempt.claimed != 0)) {
+        attempt.abandoned = ours && attempt.claimed == 0;
+        take_detail(attempt, detail.value_or(SlurmJobDetail{}), patience());
+    }
+}
+
+// It is written down before: the cancel is done by the jobs' user, and the next daemon would take
+// it for a person's.
+Task<void> SlurmScheduler::abandon(TrackedPointer tracked) {
+    SlurmAttempt& attempt = tracked->attempt;
+    const std::int64_t id = attempt.id;
+    const std::function<Status()> write = [folder = attempt.request.kept_in(), id] {
+        return replace_file(folder + "/" + std::string{slurm::kAbandonedFileName},
+                            std::to_string(id), 0600);
+    };
+    Status done = co_await on_thread<Status>(files_, write);
+    if (done && attempt.claimed == 0) {
+        done = co_await backend_->cancel(id, attempt.name_of(id));
+    }
+    if (!done) {
+        log::warn("cannot cancel a Slurm job that no agent has come from",
+                  {{"slurm_job", id}, {"what", done.error().message}});
+    } else if (attempt.claimed == 0 && attempt.id == id) {
+        attempt.abandoned = true;
+        log::warn("no agent has come from a running Slurm job; it is cancelled",
+                  {{"name", attempt.name}, {"slurm_job", id}});
+    }
+}
+
+Task<bool> SlurmScheduler::was_abandoned(const SlurmAttempt& attempt) {
+    const std::function<bool()> read = [folder = attempt.request.kept_in(), id = attempt.id] {
+        const auto text =
+            read_plain_file(folder + "/" + std::string{slurm::kAbandonedFileName}, 64);
+        return text && *text == std::to_string(id);
+    };
+    co_return co_await on_thread<bool>(files_, read);
+}
+
+// The last line of the batch script, or, where that is only srun's word on the agent, of the first
+// agent: "lockstep-agent: error while loading shared libraries: …".
+Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) {
+    const std::function<std::string()> read = [folder = attempt.request.directory] {
+        std::string words = last_line_of(folder + "/" + std::string{slurm::kBatchLogName});
+        if (words.empty() || words.starts_with("srun: ") || is_step_daemon_line(words)) {
+            const std::string agents = last_line_of(folder + "/agent-00000.log");
+            words = agents.empty() ? words : agents;
+        }
+        return words;
+    };
+    co_return co_await on_thread<std::string>(files_, read);
+}
+
+Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {
+    const Status done = co_await backend_->cancel(id, tracked->attempt.name_of(id));
+    if (!done) {
+        log::warn("cannot cancel a Slurm job", {{"slurm_job", id}, {"what", done.error().message}});
+    } else if (id == tracked->attempt.id) {
+        tracked->attempt.cancelled = true;
+        hurry();
+    }
+}
+
+}  // namespace lockstep
