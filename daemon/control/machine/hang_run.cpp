@@ -88,7 +88,7 @@ void hang_is_over(Draft& draft, const GenerationRun& run) {
     draft.add(std::move(over));
 }
 
-std::chrono::seconds limit_of(const Draft& draft, GenerationRun& run) {
+HangWatch::Limit limit_of(const Draft& draft, GenerationRun& run) {
     const telemetry::JobStats* known = run.fresh_stats(draft.at);
     const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
     return hang_limit(draft.job().spec.watch.hang_seconds, usual);

@@ -23,7 +23,7 @@ std::uint64_t sum_of_steps(const telemetry::JobSeries* series) {
 }  // namespace
 
 std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* series, TimePoint now,
-                                                  std::chrono::seconds limit, bool stepped) {
+                                                  Limit limit, bool stepped) {
     if (looked_at_ && now - *looked_at_ < kLookEvery) {
         return std::nullopt;
     }
@@ -40,17 +40,33 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* se
     // as it was.
     if (sum != steps_ || (!moved_at_ && stepped)) {
         steps_ = sum;
+        start_took_ = moved_at_ ? start_took_ : now - *began_at_;
         moved_at_ = now;
     }
     if (!moved_at_) {
-        return look_at_start(now, std::max(limit, limits::kStartLeast));
+        return look_at_start(now, std::max(limit.seconds, limits::kStartLeast));
     }
-    if (now - *moved_at_ < limit) {
+    if (now - *moved_at_ < limit.seconds) {
+        return std::nullopt;
+    }
+    constexpr int kReports = 3;
+    if (limit.grows && now - *moved_at_ < kReports * between_reports(*series)) {
         return std::nullopt;
     }
     Verdict out = standing(*series);
     out.silence = std::chrono::duration_cast<std::chrono::seconds>(now - *moved_at_);
     return out;
+}
+
+// A walk over all ranks, made only when no step has come for so long that it may be a hang.
+std::chrono::duration<double> HangWatch::between_reports(const telemetry::JobSeries& series) const {
+    std::optional<double> least;
+    for (std::size_t rank = 0; rank < series.present(); ++rank) {
+        if (const auto interval = series.rank(rank).interval()) {
+            least = std::min(least.value_or(*interval), *interval);
+        }
+    }
+    return least ? std::chrono::duration<double>{*least} : start_took_;
 }
 
 std::optional<HangWatch::Verdict> HangWatch::look_at_start(TimePoint now,
@@ -95,14 +111,14 @@ HangWatch::Verdict HangWatch::standing(const telemetry::JobSeries& series) {
     return out;
 }
 
-std::chrono::seconds hang_limit(std::int32_t hang_seconds, double step_seconds) {
+HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds) {
     if (hang_seconds > 0) {
         return std::chrono::seconds{hang_seconds};
     }
     constexpr double kTimes = 10;
     const double usual = std::isfinite(step_seconds) ? std::clamp(step_seconds, 0.0, 1e6) : 0;
-    return std::max<std::chrono::seconds>(
-        limits::kHangLeast, std::chrono::seconds{static_cast<std::int64_t>(kTimes * usual)});
+    const auto steps = std::chrono::seconds{static_cast<std::int64_t>(kTimes * usual)};
+    return {std::max<std::chrono::seconds>(limits::kHangLeast, steps), true};
 }
 
 }  // namespace lockstep

@@ -29,19 +29,29 @@ class HangWatch {
         bool starting = false;
     };
 
+    // How long without a step is a hang. `grows`: at least 3 × the time between two reports of the
+    // rank that reports most often, for many scripts print every 500th step; until one has reported
+    // twice, 3 × the time that the first report took.
+    struct Limit {
+        Limit(std::chrono::seconds least, bool with_reports = false)
+            : seconds(least), grows(with_reports) {}
+        std::chrono::seconds seconds;
+        bool grows;
+    };
+
     // Who is behind now, hang or not.
     static Verdict standing(const telemetry::JobSeries& series);
 
     // Another generation, or nobody could be heard: the next step counts as the first.
     void reset() { *this = HangWatch{}; }
     // `series`: null as long as nobody has reported anything, below too.
-    // `limit`: how long without a step is a hang. `stepped`: whether a rank has reported a step in
+    // `stepped`: whether a rank has reported a step in
     // this generation; the series also have those of the ones before. Ranks that never report are
     // not called behind. Nothing: it does not hang, or was looked at a moment ago. Before the first
     // step it answers `starting` limits::kStartLooks times: after max(limit, limits::kStartLeast),
     // and each time after twice as long; and once more when confirmed() asks for it.
-    std::optional<Verdict> look(const telemetry::JobSeries* series, TimePoint now,
-                                std::chrono::seconds limit, bool stepped);
+    std::optional<Verdict> look(const telemetry::JobSeries* series, TimePoint now, Limit limit,
+                                bool stepped);
 
     // What the look that `starting` asked for has shown; "" = nothing that hangs. True if the one
     // before showed the same; otherwise another is asked for, limits::kStartAgain from now.
@@ -54,18 +64,20 @@ class HangWatch {
 
   private:
     std::optional<Verdict> look_at_start(TimePoint now, std::chrono::seconds limit);
+    std::chrono::duration<double> between_reports(const telemetry::JobSeries& series) const;
 
     std::optional<TimePoint> looked_at_;
     std::optional<TimePoint> moved_at_;  // nothing: no step in this generation yet
     std::optional<TimePoint> began_at_;  // the first look at this generation
+    TimePoint::duration start_took_{};   // from that to the first step; 0 = it was there before
     std::optional<TimePoint> soon_;      // the look that confirmed() asked for
     std::string shown_;                  // by the look before
     std::int32_t starts_ = 0;            // how often it has answered `starting` by itself
     std::uint64_t steps_ = 0;            // sum of the ranks' steps when it was last looked at
 };
 
-// max(60 s, 10 × the 99th percentile of the ranks' step times) unless the job says otherwise.
-// `step_seconds`: that percentile; 0 = not known.
-std::chrono::seconds hang_limit(std::int32_t hang_seconds, double step_seconds);
+// max(60 s, 10 × the 99th percentile of the ranks' step times), and growing, unless the job says
+// otherwise. `step_seconds`: that percentile; 0 = not known.
+HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds);
 
 }  // namespace lockstep

@@ -166,7 +166,8 @@ struct RecoverySpec {
 
 struct WatchSpec {
     // No rank has made a step for so long: it hangs, which is told, and ended only if recovery is
-    // on for it. 0: max(60 s, 10 × the 99th percentile of the ranks' step times).
+    // on for it. 0: max(60 s, 10 × the 99th percentile of the ranks' step times, 3 × the time
+    // between two reports).
     std::int32_t hang_seconds = 0;
     double straggler_score = 0.75;  // a rank below it is a straggler (job_stats.hpp)
 };

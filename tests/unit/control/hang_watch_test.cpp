@@ -12,13 +12,18 @@ using std::chrono::seconds;
 
 class HangWatchTest : public ::testing::Test {
   protected:
-    void report(std::int32_t rank, std::int64_t step) {
+    void report(std::int32_t rank, std::int64_t step, double time = 1000.0) {
         Batch batch;
         batch.seq = ++seq_;
         batch.generation = 1;
-        batch.add_row(static_cast<std::uint32_t>(rank), step, 1000.0);
+        batch.add_row(static_cast<std::uint32_t>(rank), step, time);
         batch.set("loss", 0.5);
-        EXPECT_EQ(series_.ingest(batch, 1, 1000.0).rows, 1U);
+        EXPECT_EQ(series_.ingest(batch, 1, time).rows, 1U);
+    }
+    // Where the job does not say how long a hang is.
+    bool hangs(int at) {
+        const HangWatch::TimePoint now{seconds{at}};
+        return watch_.look(&series_, now, hang_limit(0, 0.5), stepped_).has_value();
     }
     std::optional<HangWatch::Verdict> look(int at) {
         return watch_.look(&series_, HangWatch::TimePoint{seconds{at}}, seconds{10}, stepped_);
@@ -186,11 +191,38 @@ TEST_F(HangWatchTest, StepsMadeBeforeTheFirstLookCount) {
     EXPECT_TRUE(look(10));
 }
 
+// A script that prints every 500th step, 125 s, was taken to hang after the first minute of each,
+// and ended where recovery is on for that.
+TEST_F(HangWatchTest, AStepThatIsReportedEveryTwoMinutesIsNoHangBetween) {
+    EXPECT_FALSE(hangs(0));
+    EXPECT_TRUE(hangs(60)) << "the stacks of the start";
+    report(0, 500, 1000);
+    EXPECT_FALSE(hangs(130));
+    EXPECT_FALSE(hangs(519)) << "the first report took 130 s";
+    report(0, 1000, 1125);
+    EXPECT_FALSE(hangs(520));
+    EXPECT_FALSE(hangs(520 + 374));
+    EXPECT_TRUE(hangs(520 + 375));
+}
+
+TEST_F(HangWatchTest, TheRankThatReportsMostOftenTellsHowOftenReportsCome) {
+    EXPECT_FALSE(hangs(0));
+    report(0, 1, 1000);
+    report(1, 1, 1000);
+    report(0, 2, 1001);
+    report(1, 2, 1900);
+    EXPECT_FALSE(hangs(1));
+    EXPECT_FALSE(hangs(60));
+    EXPECT_TRUE(hangs(61));
+}
+
 TEST(HangLimit, IsTheJobsOwnOrTenTimesItsStepsAndAMinuteAtLeast) {
-    EXPECT_EQ(hang_limit(5, 100.0), seconds{5});
-    EXPECT_EQ(hang_limit(0, 0.0), limits::kHangLeast);
-    EXPECT_EQ(hang_limit(0, 30.0), seconds{300});
-    EXPECT_EQ(hang_limit(0, std::numeric_limits<double>::quiet_NaN()), limits::kHangLeast);
+    EXPECT_EQ(hang_limit(5, 100.0).seconds, seconds{5});
+    EXPECT_FALSE(hang_limit(5, 100.0).grows);
+    EXPECT_EQ(hang_limit(0, 0.0).seconds, limits::kHangLeast);
+    EXPECT_TRUE(hang_limit(0, 0.0).grows);
+    EXPECT_EQ(hang_limit(0, 30.0).seconds, seconds{300});
+    EXPECT_EQ(hang_limit(0, std::numeric_limits<double>::quiet_NaN()).seconds, limits::kHangLeast);
 }
 
 }  // namespace
