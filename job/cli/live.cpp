@@ -38,7 +38,8 @@ std::optional<Spread> spread(const std::vector<RankView>& ranks, Pick pick) {
         return std::nullopt;
     }
     std::sort(values.begin(), values.end());
-    return Spread{values.front(), values[values.size() / 2], values.back()};
+    const double median = (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+    return Spread{values.front(), median, values.back()};
 }
 
 std::string spread_text(const std::optional<Spread>& values, std::string (*format)(double)) {

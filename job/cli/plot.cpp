@@ -65,7 +65,8 @@ struct Slice {
     double median() {
         const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
         std::nth_element(values.begin(), middle, values.end());
-        return *middle;
+        return values.size() % 2 == 1 ? *middle
+                                      : (*std::max_element(values.begin(), middle) + *middle) / 2;
     }
 };
 

@@ -1,11 +1,14 @@
 import {describe, expect, it} from 'vitest';
 import {bytes, clock, count, distinct, duration, loose, metricValue, number, parseRanks, rankRanges} from '../src/lib/format';
-import {charted, align, along, countBefore, near, noNumbers, smooth, totals, trend, usual, withMade, zigzag} from '../src/lib/series';
+import {charted, align, along, countBefore, median, near, noNumbers, smooth, totals, trend, usual, withMade, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
 import {jsonOf, numberOf} from '../src/lib/spec';
 import {csv, grafanaLink, promQl, shellWord} from '../src/lib/export';
 
 describe('format', () => {
+  it('the median of an even number is the mean of the two in the middle', () => {
+    expect([median([4, 'nan', 1, undefined]), median([3, 9, 1]), median([4, 1, 3, 2]), median([7]), median([])]).toEqual([2.5, 3, 2.5, 7, undefined]);
+  });
   it('numbers', () => {
     expect([0, 0.0371234, 12.3456, 4812, 48123, 1.2e-7, 1e9].map((v) => number(v))).toEqual(['0', '0.03712', '12.35', '4812', '48\u2009123', '1.20e-7', '1.00e9']);
     expect([number('nan'), number('-inf'), number(undefined)]).toEqual(['NaN', '−∞', '–']);

@@ -322,7 +322,7 @@ constexpr std::string_view kSchemas = R"json(
     "properties": {
     "min": {"type": "number", "description": "Lowest value over the ranks, in the metric's unit."},
     "p5": {"type": "number", "description": "5th percentile over the ranks, in the metric's unit."},
-    "median": {"type": "number", "description": "Median over the ranks, in the metric's unit."},
+    "median": {"type": "number", "description": "Median over the ranks, in the metric's unit; of an even number the mean of the two in the middle."},
     "p95": {"type": "number", "description": "95th percentile over the ranks, in the metric's unit."},
     "max": {"type": "number", "description": "Highest value over the ranks, in the metric's unit."}}},
   "worst": {"type": "array", "maxItems": 8,

@@ -1,5 +1,6 @@
 #include "daemon/telemetry/series/bands.hpp"
 
+#include "daemon/telemetry/series/order_statistics.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/number.hpp"
 
@@ -115,7 +116,7 @@ class BandsSink final : public HistorySink {
             case BandStat::p25:
                 return quantile(row, 0.25);
             case BandStat::median:
-                return quantile(row, 0.5);
+                return median_of(row);
             case BandStat::p75:
                 return quantile(row, 0.75);
             case BandStat::p95:
@@ -138,12 +139,6 @@ class BandsSink final : public HistorySink {
     std::vector<std::uint64_t> odd_;  // values that are not finite, by entity
 };
 
-double middle(std::vector<double> values) {
-    const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), at, values.end());
-    return *at;
-}
-
 struct Scored {
     std::size_t which = 0;
     std::optional<double> score;
@@ -159,11 +154,11 @@ std::vector<Scored> scored(const BandsSink& sink, std::size_t entities, bool low
     double median = 0;
     double deviation = 0;
     if (!known.empty()) {
-        median = middle(known);
+        median = OrderStatistics{known}.median();
         for (double& one : known) {
             one = std::abs(one - median);
         }
-        deviation = std::max(middle(known), std::abs(median) / 100);
+        deviation = std::max(OrderStatistics{std::move(known)}.median(), std::abs(median) / 100);
     }
     constexpr double kSigma = 0.6745;  // of a median deviation
     std::vector<Scored> out;

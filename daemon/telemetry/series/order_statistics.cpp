@@ -12,6 +12,15 @@ constexpr std::size_t kFew = 512;  // below, std::nth_element is as quick
 
 }  // namespace
 
+double median_of(std::vector<float>& values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    const double upper = static_cast<double>(*middle);
+    return values.size() % 2 == 1
+               ? upper
+               : (static_cast<double>(*std::max_element(values.begin(), middle)) + upper) / 2;
+}
+
 OrderStatistics::OrderStatistics(std::vector<double> values)
     : values_(std::move(values)), low_(values_.front()), high_(values_.front()) {
     for (const double value : values_) {

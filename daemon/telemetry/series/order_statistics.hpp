@@ -11,6 +11,10 @@
 
 namespace lockstep::telemetry {
 
+// The middle one; of an even number the mean of the two. Not empty, all finite; their order is
+// another afterwards.
+double median_of(std::vector<float>& values);
+
 class OrderStatistics {
   public:
     // Not empty, all finite.

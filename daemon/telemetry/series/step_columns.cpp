@@ -1,11 +1,11 @@
 #include "daemon/telemetry/series/step_columns.hpp"
 
 #include "daemon/telemetry/series/bands.hpp"
+#include "daemon/telemetry/series/order_statistics.hpp"
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -15,9 +15,6 @@ namespace {
 
 constexpr double kStepShades = 253;       // as in a heat map (heatmap.hpp)
 constexpr unsigned char kOddShade = 255;  // nothing finite
-constexpr std::array<std::pair<const char*, double>, 3> kStepQuantiles{
-    {{"p5", 0.05}, {"median", 0.5}, {"p95", 0.95}}};
-
 Json step_number(float value) {
     if (std::isfinite(value)) {
         return static_cast<double>(value);
@@ -30,17 +27,18 @@ Json quantiles_of(std::vector<float> values) {
     if (values.empty()) {
         return out;
     }
+    const auto at_share = [&values](double share) {
+        const double place = std::ceil(share * static_cast<double>(values.size())) - 1;
+        const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max(place, 0.0));
+        std::nth_element(values.begin(), at, values.end());
+        return static_cast<double>(*at);
+    };
     const auto [low, high] = std::minmax_element(values.begin(), values.end());
     out["min"] = static_cast<double>(*low);
     const double highest = static_cast<double>(*high);
-    auto begin = values.begin();
-    for (const auto& [name, share] : kStepQuantiles) {
-        const double place = std::ceil(share * static_cast<double>(values.size())) - 1;
-        const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max(place, 0.0));
-        std::nth_element(begin, at, values.end());
-        out[name] = static_cast<double>(*at);
-        begin = at;
-    }
+    out["p5"] = at_share(0.05);
+    out["median"] = median_of(values);
+    out["p95"] = at_share(0.95);
     out["max"] = highest;
     return out;
 }

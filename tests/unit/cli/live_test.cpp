@@ -127,6 +127,17 @@ TEST(FollowView, ManyRanksAreSummedUpWithTheWorstByName) {
     EXPECT_THAT(lines[7], HasSubstr("33"));
 }
 
+TEST(FollowView, TheMedianOfAnEvenNumberOfRanksIsBetweenTheTwoInTheMiddle) {
+    FollowView view;
+    view.take_job(live_job("running"), 0);
+    std::vector<Json> ranks;
+    for (int i = 0; i < 64; ++i) {
+        ranks.push_back(rank(i, 7, 1.0, i < 32 ? 0.1 : 0.3));
+    }
+    view.take_ranks(items(ranks));
+    EXPECT_THAT(view.lines(Terminal{}, 5)[4], HasSubstr("100.0 ms / 200.0 ms / 300.0 ms"));
+}
+
 TEST(FollowView, WhileQueuedItSaysWhatTheJobWaitsFor) {
     FollowView view;
     Json queued = live_job("queued");

@@ -104,6 +104,20 @@ TEST_F(Plot, EverySpikeIsSeen) {
     EXPECT_THAT(band.at(1), AllOf(HasSubstr("900 |"), HasSubstr(":")));
 }
 
+TEST_F(Plot, TheMedianOfAnEvenNumberIsBetweenTheTwoInTheMiddle) {
+    std::vector<PlotLine> lines;
+    for (std::int32_t rank = 0; rank < 8; ++rank) {
+        PlotLine line;
+        line.rank = rank;
+        for (int step = 0; step <= 30; ++step) {
+            const double value = rank < 4 ? 10.0 : 18.0;
+            line.points.push_back({static_cast<double>(step), value, value, value});
+        }
+        lines.push_back(std::move(line));
+    }
+    EXPECT_THAT(plot(screen(50, false), titled("loss"), lines, 9).at(5), HasSubstr("14 ┤████"));
+}
+
 TEST_F(Plot, ManyRanksAreABandWithTheirMedian) {
     std::vector<PlotLine> lines;
     for (std::int32_t rank = 0; rank < 9; ++rank) {

@@ -68,11 +68,25 @@ TEST(Bands, QuantilesAreOfTheNearestRank) {
     const BandsAnswer out = fold(all_of(100), tail);
     EXPECT_EQ(out.bands.x, (std::vector<double>{0, 1, 2}));
     EXPECT_EQ(out.bands.count, (std::vector<std::uint32_t>{100, 100, 100}));
-    const std::vector<double> first{1, 5, 25, 50, 75, 95, 100, 50.5};
+    const std::vector<double> first{1, 5, 25, 50.5, 75, 95, 100, 50.5};
     for (std::size_t i = 0; i < kBandStats; ++i) {
         EXPECT_DOUBLE_EQ(out.bands.values[i][0], first[i]) << kBandStatNames[i];
         EXPECT_DOUBLE_EQ(out.bands.values[i][2], first[i] + 2) << kBandStatNames[i];
     }
+}
+
+TEST(Bands, TheMedianOfTwoRanksIsBetweenThem) {
+    const auto tail =
+        reported(2, 2, [](std::uint32_t rank, std::int64_t) { return rank == 0 ? 0.25 : 0.75; });
+    BandsAsk ask = all_of(2);
+    ask.worst = 2;
+    const BandsAnswer out = fold(ask, tail);
+    const auto at = static_cast<std::size_t>(BandStat::median);
+    EXPECT_EQ(out.bands.values[at], (std::vector<double>{0.5, 0.5}));
+    ASSERT_EQ(out.worst.size(), 2U);
+    EXPECT_EQ(out.worst[0].history.rank, 1);
+    EXPECT_DOUBLE_EQ(out.worst[0].score.value_or(0), 0.6745);
+    EXPECT_DOUBLE_EQ(out.worst[1].score.value_or(0), -0.6745);
 }
 
 TEST(Bands, ColumnsOfManyStepsKeepEveryExtreme) {

@@ -127,7 +127,7 @@ TEST(StepJson, HasACellARankAndTheWorstByName) {
         EXPECT_NEAR(static_cast<unsigned char>(cells[i]), shades[i], 1) << i;
     }
     EXPECT_EQ(json["quantiles"],
-              (Json{{"min", 1.0}, {"p5", 1.0}, {"median", 1.5}, {"p95", 3.0}, {"max", 3.0}}));
+              (Json{{"min", 1.0}, {"p5", 1.0}, {"median", 1.75}, {"p95", 3.0}, {"max", 3.0}}));
     EXPECT_EQ(json["worst"][0], (Json{{"rank", 3}, {"value", "nan"}}));
     EXPECT_EQ(json["worst"][1], (Json{{"rank", 4}, {"value", 3.0}}));
     const Json waits =

@@ -181,7 +181,7 @@ export function trend(values: Column): number | undefined {
 
 export function median(values: (Loose | undefined)[]): number | undefined {
   const sorted = values.map((v) => loose(v)).filter((v): v is number => v !== undefined && Number.isFinite(v)).sort((a, b) => a - b);
-  return sorted.length ? sorted[sorted.length >> 1] : undefined;
+  return sorted.length ? (sorted[(sorted.length - 1) >> 1]! + sorted[sorted.length >> 1]!) / 2 : undefined;
 }
 
 /** Metrics that are worth a chart: how long the run is to be and how many reports were bad are no curves. */

@@ -3,6 +3,7 @@
 import type {JSX} from 'preact';
 import {useRef} from 'preact/hooks';
 import {bytes, count, duration, kNone, percent, seconds, timeOfDay} from '../lib/format';
+import {median} from '../lib/series';
 import {describe} from '../lib/story';
 import type {GpuList, Job, JobEvent, RankPage} from '../types';
 import {isOver, useAsk} from '../state/data';
@@ -60,7 +61,7 @@ export function Gpus({job, events}: JobPageProps): JSX.Element {
     }
     const {title, of, text} = kWhat[what];
     const values = all.map((one) => of(one.gpu)).filter((v): v is number => v !== undefined).sort((a, b) => a - b);
-    const middle = values[values.length >> 1];
+    const middle = median(values);
     const top = Math.max(what === 'use' || what === 'memory' ? 1 : 0, ...[...recent.current.values()].flat().map((one) => of(one) ?? 0));
     const nodes = [...new Set(all.map((one) => one.node))];
     return <Card title={title} aside={<><span class="quiet">{middle !== undefined && `${(page.total ?? 0) > page.items.length ? `of the first ${count(page.items.length)} of ${count(page.total)} ranks: ` : ''}median ${text(middle)}, from ${text(values[0]!)} to ${text(values[values.length - 1]!)}`}</span>
