@@ -42,9 +42,10 @@ std::optional<std::string> started(const Terminal& terminal, const Json& event) 
 }
 
 std::optional<std::string> ended(const Terminal& terminal, const Json& event, const char* what) {
-    const std::string cause = cause_text(at(at(event, "data"), "cause"));
-    if (cause.empty()) {
-        return std::nullopt;
+    const Json& why = at(at(event, "data"), "cause");
+    const std::string cause = cause_text(why);
+    if (cause.empty() || text_at(why, "class") == "restart_requested") {
+        return std::nullopt;  // nothing failed, and the request has been told with who asked
     }
     return paint(terminal, Style::yellow,
                  std::string(what) + " " + number_text(event, what) + " ended") +
@@ -114,7 +115,8 @@ std::optional<std::string> story_line(const Terminal& terminal, const Json& even
     const std::string by = text_at(data, "by");
     const std::string message = text_at(data, "message");
     const std::string words = message.empty() ? text_at(data, "reason") : message;
-    return paint(terminal, Style::yellow, by.empty() ? text : text + " by " + by) +
+    const Style style = kind == "restart_requested" ? Style::bold : Style::yellow;  // no trouble
+    return paint(terminal, style, by.empty() ? text : text + " by " + by) +
            (words.empty() ? "" : "  " + words);
 }
 

@@ -227,6 +227,34 @@ std::string after_text(const Json& job) {
     return out;
 }
 
+// A lost step counts as done again once it has been.
+std::string lost_text(const Json& job) {
+    std::vector<const Json*> all;
+    for (const Json& attempt : items_at(job, "attempts")) {
+        for (const Json& generation : items_at(attempt, "generations")) {
+            all.push_back(&generation);
+        }
+    }
+    const std::int64_t lost = integer_at(job, "lost_steps").value_or(0);
+    double ahead = 0;     // that have still to be done again
+    double reached = -1;  // by a later one
+    for (auto one = all.rbegin(); one != all.rend(); ++one) {
+        const double step = static_cast<double>(integer_at(**one, "step").value_or(-1));
+        const double own = static_cast<double>(integer_at(**one, "lost_steps").value_or(0));
+        ahead += std::max(std::min(step - reached, own), 0.0);
+        reached = std::max(reached, step);
+    }
+    if (lost <= 0) {
+        return "";
+    }
+    return std::to_string(lost) +
+           (ahead <= 0 ? ", done again after a restart"
+            : ahead < static_cast<double>(lost)
+                ? ", " + std::to_string(lost - static_cast<std::int64_t>(ahead)) +
+                      " of them done again so far"
+                : "");
+}
+
 }  // namespace
 
 Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
@@ -259,9 +287,7 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
         facts.add("productive",
                   format_value(100 * *ettr) + " % of the time since the start (ETTR)");
     }
-    if (const auto lost = integer_at(job, "lost_steps"); lost && *lost > 0) {
-        facts.add("lost steps", std::to_string(*lost) + ", done again after a restart");
-    }
+    facts.add("lost steps", lost_text(job));
     if (const Json& hang = at(job, "hang"); hang.is_object()) {
         facts.add("HANGS", "since " + short_time(hang, "since") + ": " + text_at(hang, "message"));
     }

@@ -22,6 +22,17 @@ TEST(Story, TellsARestartWithItsCauseAndWhereItGoesOn) {
               "generation 2 starts from step 60");
 }
 
+TEST(Story, ARestartThatSomebodyAskedForIsToldOnceAndNotAsTrouble) {
+    Terminal colours;
+    colours.colour = true;
+    const auto asked = story_line(
+        colours, Json::parse(R"({"kind":"restart_requested","generation":1,"data":{"by":"ada"}})"));
+    EXPECT_EQ(asked.value_or(""), paint(colours, Style::bold, "restart requested by ada"));
+    EXPECT_EQ(told(R"({"kind":"generation_ended","generation":1,"data":{"cause":{
+                       "class":"restart_requested","message":"restart asked for by ada"}}})"),
+              "");
+}
+
 TEST(Story, LeavesOutWhatEveryJobDoes) {
     EXPECT_EQ(told(R"({"kind":"generation_started","generation":1,"data":{}})"), "");
     EXPECT_EQ(told(R"({"kind":"generation_ended","generation":1,"data":{}})"), "");

@@ -39,7 +39,7 @@ TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
     EXPECT_THAT(text, HasSubstr("lost        b"));
     EXPECT_THAT(text, HasSubstr("team=vision"));
     EXPECT_THAT(text, HasSubstr("50 % of the time since the start (ETTR)"));
-    EXPECT_THAT(text, HasSubstr("12, done again after a restart"));
+    EXPECT_THAT(text, HasSubstr("lost steps    12, done again after a restart"));
     EXPECT_THAT(text, HasSubstr("ran           00:01:05"));
     EXPECT_THAT(text, HasSubstr("nodes       a b"));
     EXPECT_THAT(text, HasSubstr("resumed from step 20"));
@@ -59,6 +59,22 @@ TEST(CliViews, ACauseNamesItsNodeOnce) {
     EXPECT_EQ(cause_text(Json::parse(R"({"class":"rank_signal","node":"n1","rank":3,"signal":9,
         "message":"killed on n1."})")),
               "rank_signal: killed on n1. (rank 3, signal 9)");
+}
+
+TEST(CliViews, LostStepsAreDoneAgainOnceTheyHaveBeen) {
+    const auto shown = [](const char* generations, std::int64_t lost = 30) {
+        Json job = Json::parse(std::string{R"({"name":"demo","state":"running","attempts":[)"} +
+                               R"({"number":1,"generations":)" + generations + "}]}");
+        job["lost_steps"] = lost;
+        return lines_of(job_view(Terminal{}, job, 0));
+    };
+    EXPECT_THAT(shown(R"([{"number":1,"step":130,"lost_steps":30},{"number":2,"step":100}])"),
+                HasSubstr("lost steps    30\n"));
+    EXPECT_THAT(shown(R"([{"number":1,"step":130,"lost_steps":30},{"number":2,"step":110}])"),
+                HasSubstr("lost steps    30, 10 of them done again so far\n"));
+    EXPECT_THAT(shown(R"([{"number":1,"step":130,"lost_steps":30},{"number":2,"step":400}])"),
+                HasSubstr("lost steps    30, done again after a restart\n"));
+    EXPECT_THAT(shown(R"([{"number":1,"step":130}])", 0), Not(HasSubstr("lost steps")));
 }
 
 TEST(CliViews, JobsHaveNumbersAgesAndOnATerminalShortIds) {
