@@ -151,7 +151,33 @@ class Scan {
         return cut;
     }
 
+    // The last step of `start` that not all of those asked for have made again.
+    std::int64_t last_kept(Start start) const {
+        if (starts_.empty()) {
+            return kNoCut;
+        }
+        std::int64_t out = -1;
+        for (const std::uint32_t entity : ask_.entities) {
+            const std::int64_t cut = cut_of(entity, start);
+            if (cut == kNoCut) {
+                return kNoCut;
+            }
+            out = std::max(out, cut - 1);
+        }
+        return out;
+    }
+
+    // Of what will be shown: after a restart from the beginning a few steps are not one column of
+    // the many that they were among before.
     Columns plan(const std::vector<ChunkMeta>& metas) const {
+        std::map<Start, std::int64_t> kept;
+        const auto last_of = [&](Start start, std::int64_t step) {
+            const auto [at, added] = kept.try_emplace(start, 0);
+            if (added) {
+                at->second = last_kept(start);
+            }
+            return std::min(step, at->second);
+        };
         double low = kScanInfinity;
         double high = -kScanInfinity;
         const auto cover = [&](double from, double to) {
@@ -162,15 +188,17 @@ class Scan {
         for (const ChunkMeta& meta : metas) {
             if (!by_step) {
                 cover(meta.time_low, meta.time_high);
-            } else if (meta.step_low >= 0) {
-                cover(static_cast<double>(meta.step_low), static_cast<double>(meta.step_high));
+            } else if (const std::int64_t last = last_of(meta.start, meta.step_high);
+                       meta.step_low >= 0 && meta.step_low <= last) {
+                cover(static_cast<double>(meta.step_low), static_cast<double>(last));
             }
         }
         for (const TailRows& rows : tail_) {
+            const std::int64_t last = last_of(rows.start, kNoCut);
             for (std::size_t i = 0; i < rows.entities.size(); ++i) {
                 if (!by_step) {
                     cover(rows.times[i], rows.times[i]);
-                } else if (rows.steps[i] >= 0) {
+                } else if (rows.steps[i] >= 0 && rows.steps[i] <= last) {
                     cover(static_cast<double>(rows.steps[i]), static_cast<double>(rows.steps[i]));
                 }
             }

@@ -167,6 +167,27 @@ TEST(HistoryScan, WhatALaterGenerationMadeAgainIsReplaced) {
     }
 }
 
+TEST(HistoryScan, AfterARestartFromTheBeginningEachStepHasItsOwnColumn) {
+    for (const std::size_t per_chunk : {100U, 5000U}) {
+        Fed fed;
+        std::vector<RowOf> first;
+        std::vector<RowOf> again;
+        for (std::int64_t step = 0; step < 1000; ++step) {
+            first.push_back({step, static_cast<double>(step), 1});
+            if (step < 10) {
+                again.push_back({step, 2000.0 + static_cast<double>(step), 2});
+            }
+        }
+        fed.add(first, per_chunk, {1, 1});
+        fed.add(again, per_chunk, {1, 2});
+        const auto got = fed.ask(question(50));
+        ASSERT_EQ(got[0].buckets.size(), 10U);
+        for (const auto& bucket : got[0].buckets) {
+            EXPECT_EQ(bucket.min, 2);
+        }
+    }
+}
+
 TEST(HistoryScan, NonfiniteValuesAreListedAndCountedAndStayOutOfTheExtremes) {
     Fed fed;
     std::vector<RowOf> reports;
