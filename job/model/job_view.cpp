@@ -82,7 +82,10 @@ Json generation_json(const Job& job, const Generation& generation, const Generat
 
 std::string_view attempt_state(const Job& job, const Attempt& attempt) {
     if (attempt.finished_at != 0) {
-        return attempt.cause.kind == CauseClass::none ? "succeeded" : "failed";
+        const CauseClass cause = attempt.cause.kind;
+        return cause == CauseClass::none                ? "succeeded"
+               : cause == CauseClass::cancelled_by_user ? "cancelled"
+                                                        : "failed";
     }
     if (attempt.placed_at == 0) {
         return "queued";

@@ -103,7 +103,7 @@ constexpr std::string_view kSchemas = R"json(
     "description": "The scheduler's identifier: with Slurm the Slurm job id."},
   "directory": {"type": "string", "description": "Where its logs are: rank-00000.log, setup-00000.log."},
   "state": {"type": "string",
-    "description": "The state of this attempt, with the values of JobState: queued until it has nodes, succeeded or failed once it is over."},
+    "description": "The state of this attempt, with the values of JobState: queued until it has nodes, succeeded, failed or cancelled once it is over."},
   "nodes": {"type": "array", "examples": [["n1", "n2"]],
     "description": "Names of its nodes, spares included.", "items": {"type": "string"}},
   "lost_nodes": {"type": "array", "items": {"type": "string"},

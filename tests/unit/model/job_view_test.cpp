@@ -36,5 +36,19 @@ TEST(JobView, ShowsTheContractsFieldsAndLeavesUnknownOnesOut) {
     EXPECT_EQ(rank_json(h.job, 3)["state"], "failed");
 }
 
+TEST(JobView, AnAttemptThatSomebodyCancelledHasNotFailed) {
+    for (const auto& [kind, state] : {std::pair{CauseClass::none, "succeeded"},
+                                      {CauseClass::cancelled_by_user, "cancelled"},
+                                      {CauseClass::rank_exit, "failed"}}) {
+        History h;
+        h.running();
+        event::AttemptEnded ended;
+        ended.attempt = 1;
+        ended.cause.kind = kind;
+        h.must(ended);
+        EXPECT_EQ(job_json(h.job, LiveView{})["attempts"][0]["state"], state);
+    }
+}
+
 }  // namespace
 }  // namespace lockstep
