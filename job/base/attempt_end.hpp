@@ -9,11 +9,10 @@ namespace lockstep {
 // Of an agent whose job Lockstep has cancelled: 128 + SIGINT, as of a program that Ctrl-C ended.
 inline constexpr int kCancelledExit = 130;
 
-// <attempt directory>/outcome is a line of kSucceededWord and the number of the allocation, once an
-// attempt has succeeded that can lose agents on its way (spares, elastic): the exit code of one
-// that was lost stays the highest. The number, because a copy of the attempt's script finds the
-// file too.
+// <attempt directory>/outcome: one line, what an attempt that can lose agents on its way (spares,
+// elastic) has come to, a JobState's word that is `succeeded` or `cancelled`, and the number of the
+// allocation. The exit code of an agent that was lost stays the highest, so that the codes alone do
+// not tell. The number, because a copy of the attempt's script finds the file too.
 inline constexpr std::string_view kOutcomeFileName = "outcome";
-inline constexpr std::string_view kSucceededWord = "succeeded";
 
 }  // namespace lockstep

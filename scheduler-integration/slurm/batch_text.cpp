@@ -100,21 +100,24 @@ std::vector<std::string> container_options(const BatchText& parts) {
 
 // What srun's status means for Slurm's records.
 std::string last_lines(const BatchText& parts) {
-    const std::string word{kSucceededWord};
+    const std::string cancelled = std::to_string(kCancelledExit);
     return R"([ $status -eq 0 ] || [ -z "$told" ] || status=)" + std::to_string(kToldToEndExit) +
            R"(
 
 # srun gives the highest status of its agents, whose own is what lockstepd says of the job. One that
-# was lost, and another took its place, fails no job that has succeeded.
+# was lost on the way does not count where those that were there at the end have left word.
 outcome=)" +
            parts.directory + "/" + std::string{kOutcomeFileName} + R"-(
-if [ $status -ne 0 ] && [ -r $outcome ] && [ "$(<$outcome)" = ")-" +
-           word + R"( $SLURM_JOB_ID" ]; then
-    status=0
+if [ $status -ne 0 ] && [ -r $outcome ]; then
+    case "$(<$outcome)" in
+        "succeeded $SLURM_JOB_ID") status=0 ;;
+        "cancelled $SLURM_JOB_ID") status=)-" +
+           cancelled + R"( ;;
+    esac
 fi
 # Cancelled by Lockstep: in Slurm's records, too. That ends this script.
 if [ $status -eq )" +
-           std::to_string(kCancelledExit) + R"( ] && scancel "$SLURM_JOB_ID"; then
+           cancelled + R"( ] && scancel "$SLURM_JOB_ID"; then
     for ((i = 0; i < 600; ++i)); do
         [ -z "$told" ] || break
         sleep 0.1

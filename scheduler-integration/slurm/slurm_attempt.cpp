@@ -104,8 +104,10 @@ void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     if (row.id != attempt.id || !verdict.terminal) {
         attempt.detail.reset();
     }
+    // What lockstepd has ended itself ends as it says, and is not put back (--no-requeue).
+    const bool told = is_claimed(attempt) && attempt.ending && verdict.end == SlurmEnd::failed;
     attempt.confirmed = verdict.terminal &&
-                        (!verdict.confirm ||
+                        (!verdict.confirm || told ||
                          (attempt.seen && attempt.id == row.id && attempt.last_verdict == verdict));
     attempt.id = row.id;
     // A job that is the attempt's now: it only has a number that a surplus one had.

@@ -291,9 +291,11 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
         const auto found = rows.find(key);
         const auto holder = holders.find(tracked->attempt.id);
         const bool renamed = found != rows.end() && !found->second.empty();
-        tracked->attempt.number_taken = tracked->attempt.id != 0 && !renamed &&
-                                        (others.contains(tracked->attempt.id) ||
-                                         (holder != holders.end() && holder->second != key));
+        if (tracked->attempt.stage != SlurmAttempt::Stage::gone) {
+            tracked->attempt.number_taken = tracked->attempt.id != 0 && !renamed &&
+                                            (others.contains(tracked->attempt.id) ||
+                                             (holder != holders.end() && holder->second != key));
+        }
         const bool was_in_doubt = tracked->attempt.stage == SlurmAttempt::Stage::in_doubt;
         take_rows(tracked->attempt, found == rows.end() ? none : found->second, asked, patience());
         if (was_in_doubt && tracked->attempt.stage == SlurmAttempt::Stage::refused) {

@@ -23,7 +23,9 @@ namespace {
 // As long as the scheduler is not heard it stays as it was.
 void note_suspension(Draft& draft, const Observation& seen) {
     const Attempt& attempt = *draft.job().attempt();
-    if (seen.kind != Observation::Kind::state || seen.paused == attempt.suspended() ||
+    // Nor does one that has just been taken up, and is not seen yet, go on.
+    if (seen.kind != Observation::Kind::state || seen.state != AllocationState::running ||
+        seen.paused == attempt.suspended() ||
         (seen.paused && attempt.suspensions.size() >= limits::kSuspensions)) {
         return;
     }
@@ -104,10 +106,11 @@ std::string JobMachine::what_it_came_to() const {
 
 Effects JobMachine::say_stop(const std::string& reason) {
     const std::chrono::milliseconds grace = limits::kStopGrace;
+    const wire::Stop stop{reason, grace.count(), what_it_came_to()};  // a walk over all nodes
     Effects out;
     for (const auto& [slot, link] : run_.links) {
         if (!std::exchange(link->stop_sent, true)) {
-            out.send(link, wire::Stop{reason, grace.count(), what_it_came_to()});
+            out.send(link, stop);
         }
     }
     return out;

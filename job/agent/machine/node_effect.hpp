@@ -2,6 +2,7 @@
 // Values; agent thread only.
 #pragma once
 
+#include "job/model/state.hpp"
 #include "job/model/wire/wire.hpp"
 
 #include <chrono>
@@ -98,8 +99,10 @@ struct Leave {
 };
 // LeavingLook is wanted now.
 struct LookAtLeaving {};
-// The attempt has succeeded: the file of job/base/attempt_end.hpp.
-struct SaveOutcome {};
+// What the attempt has come to: the file of job/base/attempt_end.hpp.
+struct SaveOutcome {
+    JobState outcome = JobState::succeeded;  // or cancelled
+};
 struct Exit {
     int code = 0;
 };

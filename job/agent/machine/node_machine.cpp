@@ -287,7 +287,7 @@ void NodeMachine::hear(const wire::Fenced& fenced) {
 void NodeMachine::fence(const std::string& why) {
     if (settling_ && !fenced_) {
         // The attempt is over for the daemon too: it takes nothing any more.
-        finish(kAgentDone);
+        finish(code_at_end());
         return;
     }
     if (finished_ || std::exchange(fenced_, true)) {

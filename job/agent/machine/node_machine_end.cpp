@@ -115,9 +115,10 @@ void NodeMachine::hear(const node_input::Orphaned& orphaned) {
 
 void NodeMachine::finish(int code) {
     if (!std::exchange(finished_, true)) {
-        const bool may_lose = job_ && !job_->fixed;
-        if (code == kAgentDone && outcome_ == JobState::succeeded && may_lose) {
-            want(node_effect::SaveOutcome{});
+        const bool ended_as_told = (outcome_ == JobState::succeeded && code == kAgentDone) ||
+                                   (outcome_ == JobState::cancelled && code == kAgentCancelled);
+        if (ended_as_told && job_ && !job_->fixed) {
+            want(node_effect::SaveOutcome{*outcome_});
         }
         want(node_effect::Exit{code});
     }

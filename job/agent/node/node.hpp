@@ -101,7 +101,7 @@ class Node {
     void perform(const node_effect::StartRanks&);
     void perform(const node_effect::StopRanks& stop);
     void perform(const node_effect::SaveResult& save);
-    void perform(const node_effect::SaveOutcome&);
+    void perform(const node_effect::SaveOutcome& save);
     void perform(const node_effect::BeginPreflight&);
     void perform(const node_effect::NoMorePeers&);
     void perform(const node_effect::EndSetup&);

@@ -23,12 +23,17 @@ void Node::perform(const node_effect::SaveResult& save) {
     take(node_input::ResultSaved{save.result.generation});
 }
 
-void Node::perform(const node_effect::SaveOutcome&) {
+void Node::perform(const node_effect::SaveOutcome& save) {
     const auto path = config_.attempt_directory / kOutcomeFileName;
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored)) {
+        return;  // another node's agent was quicker; they all say the same
+    }
     const auto saved = write_file_atomic(
-        path, std::string{kSucceededWord} + " " + config_.allocation + "\n", kPostmortemMode);
+        path, std::string{to_string(save.outcome)} + " " + config_.allocation + "\n",
+        kPostmortemMode);
     if (!saved) {
-        log::warn("cannot say that the attempt has succeeded", {{"why", saved.error().message}});
+        log::warn("cannot say what the attempt has come to", {{"why", saved.error().message}});
     }
 }
 

@@ -271,10 +271,19 @@ TEST_F(NodeMachineEnd, ToldToEndFromOutsideItHasFailedUnlessTheOthersMayGoOn) {
     EXPECT_EQ(code(idle.take(node_input::LeavingLook{true}, now_)), 0) << "it had no ranks";
 }
 
-TEST_F(NodeMachineEnd, OnlyWhereAnAgentMayBeLostOnTheWayIsSuccessWrittenDown) {
+TEST_F(NodeMachineEnd, OnlyWhereAnAgentMayBeLostOnTheWayIsTheOutcomeWrittenDown) {
     EXPECT_EQ(count<node_effect::SaveOutcome>(leave(wire::Stop{"over", 0, "succeeded"}, false)), 1);
     EXPECT_EQ(count<node_effect::SaveOutcome>(leave(wire::Stop{"over", 0, "succeeded"})), 0);
+    EXPECT_EQ(count<node_effect::SaveOutcome>(leave(wire::Stop{"over", 0, "cancelled"}, false)), 1);
     EXPECT_EQ(count<node_effect::SaveOutcome>(leave(wire::Stop{"over", 0, "failed"}, false)), 0);
+}
+
+TEST_F(NodeMachineEnd, OneThatIsFencedWhileItLeavesEndsAsItWasToldBefore) {
+    welcome();
+    run(1);
+    take(wire::Stop{"over", 0, "failed"});
+    take(node_input::RanksEnded{});
+    EXPECT_EQ(code(take(wire::Fenced{1, "the attempt is over"})), kAgentFailed);
 }
 
 TEST_F(NodeMachineEnd, AnOrphanEndsAsItsRanksDid) {

@@ -148,7 +148,13 @@ TEST_F(ControlSlurmTest, ASuspendedJobIsNotLostHoweverLongItStandsStill) {
     const auto looked = scheduler_.polls;
     until([&] { return scheduler_.polls > looked + 1; }, "two looks");
     EXPECT_EQ(state(id), "running");
+    // What a lockstepd that has just started hears before its first look at Slurm.
     scheduler_.seen.paused = false;
+    scheduler_.seen.state = AllocationState::pending;
+    const auto before = scheduler_.polls;
+    until([&] { return scheduler_.polls > before + 1; }, "two looks");
+    EXPECT_FALSE(told(id, "not suspended any more"));
+    scheduler_.seen.state = AllocationState::running;
     until([&] { return !show(id).contains("pending_reason"); }, "it goes on");
     EXPECT_EQ(state(id), "running");
     until([&] { return told(id, "not suspended any more"); }, "and that");

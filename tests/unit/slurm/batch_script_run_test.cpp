@@ -196,19 +196,27 @@ TEST_F(BatchScriptRun, WhatCannotBeCancelledInSlurmHasFailedThere) {
     EXPECT_EQ(exit_status(), kCancelledExit);
 }
 
-TEST_F(BatchScriptRun, AnAgentThatWasLostFailsNoAttemptThatHasSucceeded) {
-    write(std::string{kOutcomeFileName}, std::string{kSucceededWord} + " 7\n");
+TEST_F(BatchScriptRun, AnAgentThatWasLostDoesNotCountWhereTheOthersHaveLeftWord) {
+    write(std::string{kOutcomeFileName}, "succeeded 7\n");
     start(in_a_job());
     await_srun();
     end_srun(137);
     EXPECT_EQ(exit_status(), 0);
     ::close(output_);
 
-    write(std::string{kOutcomeFileName}, std::string{kSucceededWord} + " 6\n");
+    write(std::string{kOutcomeFileName}, "succeeded 6\n");
     start(in_a_job());
     await_srun();
     end_srun(4);
     EXPECT_EQ(exit_status(), 4) << "a copy of the script, started later";
+    ::close(output_);
+
+    write(std::string{kOutcomeFileName}, "cancelled 7\n");
+    start(in_a_job());
+    await_srun();
+    end_srun(137);
+    EXPECT_EQ(exit_status(), kCancelledExit);
+    EXPECT_EQ(read("cancelled"), "7\n");
 }
 
 TEST_F(BatchScriptRun, SaysThatItWasToldToEndWhenSrunFailsAfterThat) {

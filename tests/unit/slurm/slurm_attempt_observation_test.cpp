@@ -42,6 +42,21 @@ TEST(SlurmAttempt, AStateThatMayStillChangeIsBelievedWhenItIsSaidTwice) {
     EXPECT_EQ(observe(one, true, "").cause.kind, CauseClass::node_lost);
 }
 
+// Its agents were told to stop, and say so with their exit code.
+TEST(SlurmAttempt, AFailureThatLockstepHasAskedForNeedsNoSecondWord) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    one.claimed = 17;
+    one.ending = true;
+    take_rows(one, {row(17, "FAILED")}, kStart + 1s, kPatience);
+    EXPECT_FALSE(allocation_ended(observe(one, true, ""))) << "how it ended is asked for first";
+    take_detail(one, {}, kPatience);
+    EXPECT_TRUE(allocation_ended(observe(one, true, "")));
+    SlurmAttempt other = sent(SubmitReply::Kind::accepted, 17);
+    other.claimed = 17;
+    take_rows(other, {row(17, "FAILED")}, kStart + 1s, kPatience);
+    EXPECT_FALSE(other.ended());
+}
+
 TEST(SlurmAttempt, ARequeuedJobWhoseRanksHadStartedIsOverAndEnded) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
     one.claimed = 17;
