@@ -91,7 +91,15 @@ void hang_is_over(Draft& draft, const GenerationRun& run) {
 HangWatch::Limit limit_of(const Draft& draft, GenerationRun& run) {
     const telemetry::JobStats* known = run.fresh_stats(draft.at);
     const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
-    return hang_limit(draft.job().spec.watch.hang_seconds, usual);
+    const Generation* live = draft.job().live_generation();
+    const auto* report =
+        draft.at.series == nullptr || live == nullptr
+            ? nullptr
+            : draft.at.series->report_of(draft.job().attempt()->number, live->number);
+    const UnixMillis first = report == nullptr || report->last_step < 0 || live->running_at == 0
+                                 ? 0
+                                 : std::max<UnixMillis>(0, report->first_at - live->running_at);
+    return hang_limit(draft.job().spec.watch.hang_seconds, usual, std::chrono::milliseconds{first});
 }
 
 // Whether a rank has reported a step in this generation.

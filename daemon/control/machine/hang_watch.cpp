@@ -20,6 +20,19 @@ std::uint64_t sum_of_steps(const telemetry::JobSeries* series) {
     return sum;
 }
 
+// Of the rank that reports most often; `first` until one has reported twice. A walk over all ranks:
+// only when no step has come for so long that it may be a hang.
+std::chrono::duration<double> between_reports(const telemetry::JobSeries& series,
+                                              std::chrono::milliseconds first) {
+    std::optional<double> least;
+    for (std::size_t rank = 0; rank < series.present(); ++rank) {
+        if (const auto interval = series.rank(rank).interval()) {
+            least = std::min(least.value_or(*interval), *interval);
+        }
+    }
+    return least ? std::chrono::duration<double>{*least} : first;
+}
+
 }  // namespace
 
 std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* series, TimePoint now,
@@ -40,7 +53,6 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* se
     // as it was.
     if (sum != steps_ || (!moved_at_ && stepped)) {
         steps_ = sum;
-        start_took_ = moved_at_ ? start_took_ : now - *began_at_;
         moved_at_ = now;
     }
     if (!moved_at_) {
@@ -50,23 +62,12 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* se
         return std::nullopt;
     }
     constexpr int kReports = 3;
-    if (limit.grows && now - *moved_at_ < kReports * between_reports(*series)) {
+    if (limit.grows && now - *moved_at_ < kReports * between_reports(*series, limit.first)) {
         return std::nullopt;
     }
     Verdict out = standing(*series);
     out.silence = std::chrono::duration_cast<std::chrono::seconds>(now - *moved_at_);
     return out;
-}
-
-// A walk over all ranks, made only when no step has come for so long that it may be a hang.
-std::chrono::duration<double> HangWatch::between_reports(const telemetry::JobSeries& series) const {
-    std::optional<double> least;
-    for (std::size_t rank = 0; rank < series.present(); ++rank) {
-        if (const auto interval = series.rank(rank).interval()) {
-            least = std::min(least.value_or(*interval), *interval);
-        }
-    }
-    return least ? std::chrono::duration<double>{*least} : start_took_;
 }
 
 std::optional<HangWatch::Verdict> HangWatch::look_at_start(TimePoint now,
@@ -111,14 +112,18 @@ HangWatch::Verdict HangWatch::standing(const telemetry::JobSeries& series) {
     return out;
 }
 
-HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds) {
+HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds,
+                            std::chrono::milliseconds first) {
     if (hang_seconds > 0) {
         return std::chrono::seconds{hang_seconds};
     }
     constexpr double kTimes = 10;
     const double usual = std::isfinite(step_seconds) ? std::clamp(step_seconds, 0.0, 1e6) : 0;
     const auto steps = std::chrono::seconds{static_cast<std::int64_t>(kTimes * usual)};
-    return {std::max<std::chrono::seconds>(limits::kHangLeast, steps), true};
+    HangWatch::Limit out = std::max<std::chrono::seconds>(limits::kHangLeast, steps);
+    out.grows = true;
+    out.first = first;
+    return out;
 }
 
 }  // namespace lockstep

@@ -31,12 +31,12 @@ class HangWatch {
 
     // How long without a step is a hang. `grows`: at least 3 × the time between two reports of the
     // rank that reports most often, for many scripts print every 500th step; until one has reported
-    // twice, 3 × the time that the first report took.
+    // twice, 3 × `first`, the time from the start of the ranks to their first report.
     struct Limit {
-        Limit(std::chrono::seconds least, bool with_reports = false)
-            : seconds(least), grows(with_reports) {}
+        Limit(std::chrono::seconds least) : seconds(least) {}
         std::chrono::seconds seconds;
-        bool grows;
+        bool grows = false;
+        std::chrono::milliseconds first{0};
     };
 
     // Who is behind now, hang or not.
@@ -64,12 +64,10 @@ class HangWatch {
 
   private:
     std::optional<Verdict> look_at_start(TimePoint now, std::chrono::seconds limit);
-    std::chrono::duration<double> between_reports(const telemetry::JobSeries& series) const;
 
     std::optional<TimePoint> looked_at_;
     std::optional<TimePoint> moved_at_;  // nothing: no step in this generation yet
     std::optional<TimePoint> began_at_;  // the first look at this generation
-    TimePoint::duration start_took_{};   // from that to the first step; 0 = it was there before
     std::optional<TimePoint> soon_;      // the look that confirmed() asked for
     std::string shown_;                  // by the look before
     std::int32_t starts_ = 0;            // how often it has answered `starting` by itself
@@ -77,7 +75,8 @@ class HangWatch {
 };
 
 // max(60 s, 10 × the 99th percentile of the ranks' step times), and growing, unless the job says
-// otherwise. `step_seconds`: that percentile; 0 = not known.
-HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds);
+// otherwise. `step_seconds`: that percentile; 0 = not known. `first`: as in Limit.
+HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds,
+                            std::chrono::milliseconds first = {});
 
 }  // namespace lockstep
