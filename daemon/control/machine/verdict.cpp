@@ -142,6 +142,9 @@ void add_verdict(Draft& draft, const AttemptRun& run, const Observation& seen) {
     const Generation& generation = *draft.job().generation();
     const std::int32_t lost = slot_named(draft.job(), seen);
     if (lost < 0 && generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
+        if (!seen.cause.node.empty() && generation.first_failure->node == seen.cause.node) {
+            return;  // word for word
+        }
         // It is taken already. But of a node that was lost: the others may be ended with it, and
         // one of those may have been noticed first.
         const auto silent = seen.cause.kind == CauseClass::node_lost
