@@ -51,11 +51,13 @@ Task<void> AttemptHandover::create() {
     if (!prepared) {
         std::string why = "cannot prepare the attempt: " + prepared.error().message;
         // Once a reason, not once a tick; what is wrong with all jobs the folder's watch tells.
-        if (context_.runs_folder.problem().empty() && why != machine_.pending_reason()) {
-            log::warn("cannot prepare an attempt",
-                      {{"job", job().id.value}, {"what", prepared.error().message}});
+        if (why != machine_.pending_reason()) {
+            if (context_.runs_folder.problem().empty()) {
+                log::warn("cannot prepare an attempt",
+                          {{"job", job().id.value}, {"what", prepared.error().message}});
+            }
+            context_.runs_folder.doubt();
         }
-        context_.runs_folder.doubt();
         machine_.set_pending_reason(std::move(why));
         co_return;  // tried again at the next tick
     }
