@@ -149,7 +149,11 @@ std::string PageSessions::room_for(const std::string& user) const {
             continue;
         }
         ++count;
-        if (oldest == nullptr || row.created_at < oldest->created_at) {
+        // One that has ended goes before one that somebody uses.
+        const auto age = [this](const TokenRow& one) {
+            return std::pair{!ended(one), one.created_at};
+        };
+        if (oldest == nullptr || age(row) < age(*oldest)) {
             oldest = &row;
         }
     }
