@@ -284,15 +284,21 @@ test('the queue, opened while lockstepd is away, comes by itself once it is back
 test('where only the stream of events is held back, the page says that and asks instead', async () => {
   const held = (url) => url.pathname.endsWith('/v1/events');
   const away = (route) => route.abort();
+  const refuse = (route) => route.fulfill({status: 503, contentType: 'application/problem+json',
+    body: JSON.stringify({type: 'unavailable', title: 'lockstepd is at a limit', status: 503, detail: 'too many streams are open'})});
   const own = await daemon.submit('held-back', 'good', {steps: 1_000_000, pace: 0.05});
   const tab = await browser.tab();
   await signIn(tab, daemon);
-  await tab.route(held, away);
+  await tab.route(held, refuse);
   await tab.evaluate(() => new MutationObserver(() => { window.wrong ||= document.body.innerText.includes('lockstepd does not answer'); })
     .observe(document.body, {subtree: true, childList: true, characterData: true}));
   await tab.goto(`${daemon.url}#/jobs/${own.id}`);
   const told = tab.getByRole('status').getByText('Live updates are cut off');
   await told.waitFor();
+  await tab.getByRole('status').getByText('lockstepd refuses them: too many streams are open').waitFor();
+  await tab.route(held, away);
+  await tab.getByRole('status').getByText('a proxy or an extension').waitFor();
+  await tab.unroute(held, refuse);
   await browser.axe(tab, 'without the stream');
   await shot('held-back', tab);
   const at = async () => Number((await tab.locator('figure', {has: tab.getByRole('heading', {name: 'Loss', exact: true})}).locator('.readout').first().innerText()).match(/step ([\d\u2009]+)/)?.[1].replace(/\u2009/g, '') ?? 0);

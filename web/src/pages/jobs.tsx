@@ -52,7 +52,7 @@ function useJobs(): {asked: ReturnType<typeof useWork<List>>['state']; pages: nu
   useEffect(() => {
     // All jobs are read for a search.
     const soon = throttled(again, words ? 15_000 : 400);
-    return listen(['jobs'], soon, again);
+    return listen(['jobs'], soon, words ? soon : again);
   }, [key]);
   return {asked: state, pages};
 }

@@ -5,7 +5,7 @@ import {eventsPath, jobPath} from '../lib/paths';
 import {newestEvents, kMostEvents, withNew} from '../lib/story';
 import type {Job, JobEvent, Page, StepsEvent} from '../types';
 import {ApiError, get} from './api';
-import {listen} from './live';
+import {cut, listen} from './live';
 
 export interface Asked<T> {
   value?: T;
@@ -133,7 +133,11 @@ export function useEvents(id: string): ReadonlySignal<Asked<JobEvent[]>> {
     } catch {
       // no event of ours
     }
-  }, again), [id]);
+  }, () => {
+    if (!cut.peek()) { again(); return; }
+    // Every few seconds: the newest of them are enough.
+    void get<Page<JobEvent>>(eventsPath(id)).then(({items}) => { came.value = withNew(came.peek(), items); }, () => undefined);
+  }), [id]);
   return useComputed(() => (state.value.value ? {...state.value, value: withNew(state.value.value, came.value)} : state.value));
 }
 

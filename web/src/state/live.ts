@@ -12,6 +12,8 @@ export type LiveState = 'idle' | 'connecting' | 'live' | 'waiting';
 export const live = signal<LiveState>('idle');
 /** lockstepd answers, and its stream does not come through: a proxy or an extension holds it back. Whoever listens asks instead. */
 export const cut = signal(false);
+/** What lockstepd itself said when it refused the stream, as of too many; "" = it is not heard. */
+export const refusal = signal('');
 /** Counts how often another tab has signed in or out. */
 export const signedElsewhere = signal(0);
 
@@ -36,12 +38,15 @@ interface Word {
   topics?: string[];
   lastId?: string;
   full?: string;
+  refusal?: string;
   /** To everybody: signed in or out. */
   signed?: boolean;
 }
 
 /** Longer than two heartbeats of lockstepd: a connection that is silent for that long is dead. */
 const kSilence = 45_000;
+/** lockstepd sends something at once. What has sent a head alone for so long is a proxy that keeps the rest. */
+const kFirst = 10_000;
 /** One stream carries 256, and an address of 8 KiB. */
 const kTopics = 160;
 
@@ -106,7 +111,7 @@ function became(state: LiveState, topics: string[] = []): void {
 
 function tell(state: LiveState, topics?: string[]): void {
   became(state, topics);
-  if (leads) say({state, topics, lastId});
+  if (leads) say({state, topics, lastId, refusal: refusal.peek()});
 }
 
 function deliver(messages: Message[], id: string | undefined): void {
@@ -224,29 +229,37 @@ async function run(topics: string[], before?: AbortController): Promise<void> {
   const reader = new MessageReader();
   const decoder = new TextDecoder();
   let silence: ReturnType<typeof setTimeout> | undefined;
-  const heard = () => {
+  const heard = (patience: number) => {
     clearTimeout(silence);
-    silence = setTimeout(() => stop.abort(), kSilence);
+    silence = setTimeout(() => stop.abort(), patience);
+  };
+  let began = false;
+  const begin = () => {
+    began = true;
+    before?.abort();
+    failures = 0;
+    refusal.value = '';
+    if (open === stop) tell('live', topics);
   };
   try {
-    heard();
+    heard(kSilence);
     await follow(address(topics), lastId === undefined ? {} : {'Last-Event-ID': lastId}, stop.signal,
       (chunk) => {
-        heard();
+        heard(kSilence);
+        if (!began) begin();
         const messages = reader.push(decoder.decode(chunk, {stream: true}));
         deliver(messages, reader.lastId);
         if (others.size) say({messages, lastId});
       },
-      () => {
-        before?.abort();
-        failures = 0;
-        if (open === stop) tell('live', topics);
-      });
+      () => { heard(kFirst); });
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) {
       if (open === stop) hangUp();
       tell('idle');
-    } else if (error instanceof ApiError && error.status >= 400 && error.status < 500) failures += 3;
+    } else if (error instanceof ApiError) {
+      refusal.value = error.problem ? error.message : '';
+      if (error.status >= 400 && error.status < 500) failures += 3;
+    } else refusal.value = '';
   }
   clearTimeout(silence);
   before?.abort();
@@ -309,7 +322,10 @@ if (bus) {
       }
       if (asleep || alone) return;
       deliver(word.messages ?? [], word.lastId);
-      if (word.state) became(word.state, word.topics);
+      if (word.state) {
+        refusal.value = word.refusal ?? '';
+        became(word.state, word.topics);
+      }
     }
   };
 }

@@ -39,6 +39,7 @@ export async function whoAmI(): Promise<void> {
   try {
     const who = await get<Identity>(kWhoAmI);
     keepOnly(who.user);
+    why.value = '';
     identity.value = who;
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) ended(error.message);

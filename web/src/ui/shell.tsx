@@ -5,7 +5,7 @@ import {useEffect, useRef} from 'preact/hooks';
 import {timeOfDay} from '../lib/format';
 import type {Job, Page} from '../types';
 import {get, parameters, reach} from '../state/api';
-import {cut, kInstead, live} from '../state/live';
+import {cut, kInstead, live, refusal} from '../state/live';
 import {theme} from '../state/prefs';
 import {go, jobHref, place, query, setQuery} from '../state/router';
 import {identity, maySubmit, signOut} from '../state/session';
@@ -58,7 +58,7 @@ export function Shell({children}: {children: ComponentChildren}): JSX.Element {
       <Who />
     </header>
     {!reach.value.ok && <p class="offline" role="alert">lockstepd does not answer. What you see is from {timeOfDay(reach.value.since)}; it goes on by itself as soon as it is back.</p>}
-    {reach.value.ok && cut.value && <p class="offline" role="status">Live updates are cut off: lockstepd answers, but something on the way, such as a proxy or an extension of this browser, holds back <code>v1/events</code>. This page asks every {kInstead} seconds instead.</p>}
+    {reach.value.ok && cut.value && <p class="offline" role="status">Live updates are cut off: {refusal.value ? `lockstepd refuses them: ${refusal.value}` : <>lockstepd answers, but something on the way, such as a proxy or an extension of this browser, holds back <code>v1/events</code></>}. This page asks every {kInstead} seconds instead.</p>}
     <main id="main" tabIndex={-1}>{children}</main>
     <nav class="bottom" aria-label="Pages, small screen">{kNav.map(([key, title]) => <a key={key} href={`#/${key}`} aria-current={section === key ? 'page' : undefined}>{title}</a>)}</nav>
     <Notices /><Palette /><Help />
