@@ -41,7 +41,8 @@ FILTERED = """
 import ctypes, os, struct, sys
 rule = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0x7fff0000))
 rules = ctypes.create_string_buffer(struct.pack("@HP", 1, ctypes.addressof(rule)))
-if ctypes.CDLL(None).prctl(22, 2, rules) != 0:
+# PR_SET_NO_NEW_PRIVS as the unit has it, PR_SET_SECCOMP
+if ctypes.CDLL(None).prctl(38, 1, 0, 0, 0) != 0 or ctypes.CDLL(None).prctl(22, 2, rules) != 0:
     sys.exit("no filter")
 os.execv(sys.argv[1], sys.argv[1:])
 """

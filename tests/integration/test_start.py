@@ -172,7 +172,7 @@ class Settings(unittest.TestCase):
     """What is wrong in a setting stops the start before anything is made."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="lockstep-test-")
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/tmp")  # also for another user
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
 
