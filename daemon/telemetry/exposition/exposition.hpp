@@ -109,7 +109,7 @@ struct MetricsView {
 // A job without a report yet takes at least so many series, 3 KiB. Those beyond
 // limits::kSilentJobsShown of `active` count in lockstep_jobs and in
 // lockstep_exposition_suppressed_series.
-inline constexpr std::size_t kSilentJobSeries = 33 + kAnomalyKinds;
+inline constexpr std::size_t kSilentJobSeries = 34 + kAnomalyKinds;
 
 // Jobs and ranks only.
 void write_jobs(MetricText& text, const MetricsView& view);
