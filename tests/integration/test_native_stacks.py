@@ -69,7 +69,7 @@ class NativeStacks(harness.TestCase):
                 self.assertIn("wait_for_a_peer", self.file(job, rank["rank"], "stack"))
                 self.assertIn("wait_for_a_peer", rank["frame"], rank)
             else:
-                self.assertTrue([gap for gap in rank["missing"] if gap["what"] in ("native", "all")], rank)
+                self.assertTrue([gap for gap in rank["missing"] if gap["what"] in ("native", "native.txt", "all")], rank)
         return with_stack
 
     def test_a_hang_s_evidence_has_something_of_each_rank_and_all_of_them_within_the_budget(self):
