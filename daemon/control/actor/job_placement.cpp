@@ -427,6 +427,9 @@ Task<bool> JobPlacement::verdict() {
     if (!machine_.run().verdict_since) {
         machine_.run().verdict_since = at;
         context_.scheduler.expect_end(job().id, job().attempt()->number);
+        // Its word comes with the end of the allocation, which the agents would hold until the job
+        // is over: all of its ranks have ended, and none follows in it.
+        steps_.perform(machine_.say_stop("all ranks have ended"));
     }
     if (!machine_.run().submitted) {
         static_cast<void>(co_await handover_.adopt());
