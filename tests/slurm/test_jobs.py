@@ -90,6 +90,13 @@ class Run(SlurmTestCase):
         self.wait_slurm(job["id"], "CANCELLED", seconds=60)
         self.assertIn("cancelled by", done["cause"]["message"])
 
+    def test_a_job_whose_rank_was_killed_is_over_before_the_schedulers_word_is_waited_for_in_vain(self):
+        # A minute; its agents held the allocation, and Slurm says how a job has ended once it has.
+        job = self.daemon.submit(command_spec("kill -9 $$", 1))["id"]
+        done = self.daemon.wait_state(job, "failed", 45)
+        self.assertEqual((done["cause"]["class"], done["cause"]["signal"]), ("rank_signal", 9), done["cause"])
+        self.wait_slurm(job, "FAILED")
+
     def test_what_waits_in_slurm_for_a_jobs_success_or_failure_gets_it(self):
         gate = self.daemon.root / "gate"
         job = self.daemon.submit(command_spec(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 3", 2))["id"]

@@ -53,6 +53,25 @@ TEST_F(ControlSlurmTest, AnEndLongAfterTheRanksIsNotWhyTheyFailed) {
     EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
 }
 
+// A job whose only rank a shell, or Slurm, said to be killed was shown as running for a minute
+// more: its agents held the allocation whose end was waited for.
+TEST_F(ControlSlurmTest, WhereTheSchedulersWordIsWaitedForTheAgentsLeave) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    for (const std::int32_t rank : {0, 1}) {
+        agents[static_cast<std::size_t>(rank)].say(exit(1, rank, 128 + SIGKILL));
+    }
+    for (const TestAgent& agent : agents) {
+        until([&] { return agent.peer->last<wire::Stop>() != nullptr; }, "STOP");
+        EXPECT_EQ(agent.peer->last<wire::Stop>()->outcome, "failed");
+    }
+    EXPECT_EQ(state(id), "running") << "the end of the allocation is waited for";
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.message = "Slurm job 17 failed";
+    until([&] { return state(id) == "failed"; }, "failed, with no time gone by");
+    EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
+}
+
 TEST_F(ControlSlurmTest, ANodeThatSlurmNamesIsLostThoughAnotherWasMissedFirst) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
