@@ -11,9 +11,8 @@
 //   stalled     of a generation that hung, or was told to when it ended: from its last step to its
 //               end. Of one that runs: since its last step, once it is told to hang, or that is
 //               kHangLeast (limits.hpp) and ten steps' time ago
-//   suspended   the scheduler had stopped all of the allocation, as far as it was asked; whatever
-//   it
-//               was doing
+//   suspended   the scheduler had stopped all of the allocation, as far as it was asked, whatever
+//               the job was doing
 //   lost        steps that a later generation did again, and of a generation that ended badly what
 //               came after its last step
 //
@@ -75,8 +74,7 @@ struct JobTime {
     std::array<double, kSpans> seconds{};
     // Effective training time ratio: productive / wall time since job.started_at, the start of the
     // first ranks (the queue before it does not count, every later wait does, but for what was
-    // suspended). Nothing: no rank has
-    // been started, or none has reported a step.
+    // suspended). Nothing: no rank has been started, or none has reported a step.
     std::optional<double> ettr;
     std::optional<std::int64_t> lost_steps;   // of all generations; nothing: known of none
     std::vector<GenerationTime> generations;  // in order, over all attempts

@@ -88,27 +88,22 @@ void hang_is_over(Draft& draft, const GenerationRun& run) {
     draft.add(std::move(over));
 }
 
-HangWatch::Limit limit_of(const Draft& draft, GenerationRun& run) {
-    const telemetry::JobStats* known = run.fresh_stats(draft.at);
-    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
-    const Generation* live = draft.job().live_generation();
-    const auto* report =
-        draft.at.series == nullptr || live == nullptr
-            ? nullptr
-            : draft.at.series->report_of(draft.job().attempt()->number, live->number);
-    const UnixMillis first = report == nullptr || report->last_step < 0 || live->running_at == 0
-                                 ? 0
-                                 : std::max<UnixMillis>(0, report->first_at - live->running_at);
-    return hang_limit(draft.job().spec.watch.hang_seconds, usual, std::chrono::milliseconds{first});
-}
-
-// Whether a rank has reported a step in this generation.
-bool has_stepped(const Draft& draft, const Generation& live) {
+// Of this generation; nothing before a rank has reported a step in it.
+const GenerationReport* report_of(const Draft& draft, const Generation& live) {
     const auto* report =
         draft.at.series == nullptr
             ? nullptr
             : draft.at.series->report_of(draft.job().attempt()->number, live.number);
-    return report != nullptr && report->last_step >= 0;
+    return report != nullptr && report->last_step >= 0 ? report : nullptr;
+}
+
+HangWatch::Limit limit_of(const Draft& draft, GenerationRun& run, const Generation& live) {
+    const telemetry::JobStats* known = run.fresh_stats(draft.at);
+    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+    const GenerationReport* report = report_of(draft, live);
+    const UnixMillis first =
+        report == nullptr ? 0 : std::max<UnixMillis>(0, report->first_at - live.running_at);
+    return hang_limit(draft.job().spec.watch.hang_seconds, usual, std::chrono::milliseconds{first});
 }
 
 // A rank has left with 0, and the others make no step any more: most often they wait for it in a
@@ -117,8 +112,9 @@ bool has_stepped(const Draft& draft, const Generation& live) {
 void warn_of_left(Draft& draft, GenerationRun& run) {
     const Job& job = draft.job();
     const Generation& live = *job.live_generation();
-    const auto verdict = run.hang_watch.look(draft.at.series, draft.at.steady, limit_of(draft, run),
-                                             has_stepped(draft, live));
+    const auto verdict =
+        run.hang_watch.look(draft.at.series, draft.at.steady, limit_of(draft, run, live),
+                            report_of(draft, live) != nullptr);
     if (!verdict || verdict->starting) {
         return;
     }
@@ -163,9 +159,9 @@ void watch_for_hang(Draft& draft, AttemptRun& run) {
         (run.generation.evidence && run.generation.evidence->hang)) {
         return;
     }
-    auto verdict =
-        run.generation.hang_watch.look(draft.at.series, draft.at.steady,
-                                       limit_of(draft, run.generation), has_stepped(draft, *live));
+    auto verdict = run.generation.hang_watch.look(draft.at.series, draft.at.steady,
+                                                  limit_of(draft, run.generation, *live),
+                                                  report_of(draft, *live) != nullptr);
     const auto kind = static_cast<std::size_t>(AnomalyKind::hang);
     if (live->hang) {
         return;  // told already, and not to be ended: or it would have been

@@ -45,11 +45,11 @@ class HangWatch {
     // Another generation, or nobody could be heard: the next step counts as the first.
     void reset() { *this = HangWatch{}; }
     // `series`: null as long as nobody has reported anything, below too.
-    // `stepped`: whether a rank has reported a step in
-    // this generation; the series also have those of the ones before. Ranks that never report are
-    // not called behind. Nothing: it does not hang, or was looked at a moment ago. Before the first
-    // step it answers `starting` limits::kStartLooks times: after max(limit, limits::kStartLeast),
-    // and each time after twice as long; and once more when confirmed() asks for it.
+    // `stepped`: whether a rank has reported a step in this generation; the series also have those
+    // of the ones before. Ranks that never report are not called behind. Nothing: it does not hang,
+    // or was looked at a moment ago. Before the first step it answers `starting`
+    // limits::kStartLooks times: after max(limit, limits::kStartLeast), and each time after twice
+    // as long; and once more when confirmed() asks for it.
     std::optional<Verdict> look(const telemetry::JobSeries* series, TimePoint now, Limit limit,
                                 bool stepped);
 

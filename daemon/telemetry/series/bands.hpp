@@ -17,7 +17,8 @@
 namespace lockstep::telemetry {
 
 // lowest and highest: of every value in the column, of any rank. The others: over ranks, of
-// each one's last value in the column; the n-th quantile is the nearest rank's.
+// each one's last value in the column; the n-th quantile is the nearest rank's,
+// the median of an even number the mean of the two in the middle.
 enum class BandStat : std::uint8_t { lowest, p5, p25, median, p75, p95, highest, mean };
 inline constexpr std::size_t kBandStats = 8;
 inline constexpr std::array<std::string_view, kBandStats> kBandStatNames{

@@ -361,8 +361,7 @@ struct PairTest {  // test this node together with another one
 struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
     std::int64_t grace_ms = 10'000;
-    // What it has come to, which the agent's exit code tells the scheduler: a final JobState's
-    // word.
+    // What it has come to, a final JobState's word: the agent's exit code tells the scheduler.
     // "" = an older lockstepd, which does not say.
     std::string outcome{};
 };
