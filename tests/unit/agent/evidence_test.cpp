@@ -385,10 +385,13 @@ TEST_F(EvidenceTest, WhatIsNotNcclIsSaidToBeSo) {
 
 TEST_F(EvidenceTest, TorchsFlightRecorderIsAskedForThroughItsPipe) {
     plain_gdb();
-    // As torch does it: the dump is written whenever something comes through the pipe.
+    // As torch does it: the dump is written whenever something comes through the pipe, which stays
+    // open. One opened anew for each word may be open before the agent has closed its end, and
+    // ends.
     JobSpec spec =
-        job("if [ $RANK = 0 ]; then mkfifo fr-0.pipe; touch ready; while read x < fr-0.pipe; do "
-            "printf 'PICKLE %s' \"$x\" > dump-0; done; fi; exec sleep 600",
+        job("if [ $RANK = 0 ]; then mkfifo fr-0.pipe; exec 3<> fr-0.pipe; touch ready; "
+            "while read x <&3; do printf 'PICKLE %s' \"$x\" > dump-0; done; fi; "
+            "exec sleep 600",
             2);
     spec.environment["TORCH_NCCL_TRACE_BUFFER_SIZE"] = "100";
     spec.environment["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = "fr-";
@@ -397,7 +400,7 @@ TEST_F(EvidenceTest, TorchsFlightRecorderIsAskedForThroughItsPipe) {
     const auto agent =
         start_until(daemon, [&] { return std::filesystem::exists(folder / "ready"); });
     wait_for(daemon, "started-1");
-    // The rank may not have got to its pipe at the first look, or its dump comes after that look.
+    // The dump may come after the first look.
     wire::EvidenceSaved saved;
     for (int looks = 0; looks < 20 && text(0, kFlightDumpName).empty(); ++looks) {
         saved = look(daemon);
@@ -413,8 +416,8 @@ TEST_F(EvidenceTest, WithGpusTheJobNeedsToSayNothing) {
     plain_gdb();
     JobSpec spec =
         job("echo ras $NCCL_RAS_ADDR; [ $TORCH_NCCL_TRACE_BUFFER_SIZE -gt 0 ] || exit 1; "
-            "pipe=${TORCH_NCCL_DEBUG_INFO_PIPE_FILE}0.pipe; mkfifo $pipe; touch ready; "
-            "while read x < $pipe; do "
+            "pipe=${TORCH_NCCL_DEBUG_INFO_PIPE_FILE}0.pipe; mkfifo $pipe; exec 3<> $pipe; "
+            "touch ready; while read x <&3; do "
             "printf 'PICKLE %s' \"$x\" > ${TORCH_NCCL_DEBUG_INFO_TEMP_FILE}0; done");
     spec.resources.gpus_per_node = 1;
     FakeDaemon daemon{spec, ranks(1)};
