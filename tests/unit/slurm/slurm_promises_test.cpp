@@ -270,9 +270,10 @@ TEST_F(SlurmSchedulerTest, ABatchScriptThatCannotBeWrittenIsNoSilenceOfSlurms) {
     for (int asked = 0; asked < 20; ++asked) {
         hand_over(job);
         intents += last_.kind == Handover::Kind::again ? 1 : 0;
-        const int before = slurm_->queries;
-        until([&] { return slurm_->queries > before; });
+        const auto next = clock_.steady() + 12ms;  // poll_min, then it is tried again
+        until([&] { return clock_.steady() >= next; });
     }
+    until([&] { return !hand_over(job) && last_.kind == Handover::Kind::wait; });
     EXPECT_EQ(intents, 1);
     EXPECT_EQ(last_.kind, Handover::Kind::wait);
     EXPECT_THAT(last_.reason, testing::AllOf(testing::StartsWith("cannot write the batch script: "),
