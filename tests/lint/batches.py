@@ -12,6 +12,7 @@ import tree
 TARGET = re.compile(r"lockstep_(?:library|program|test)\(\s*([\w-]+)(.*?)\)", re.DOTALL)
 SET = re.compile(r"^set\((\w+)\s([^)]*)\)", re.MULTILINE)
 SOURCES = re.compile(r"\bSOURCES\b(.*?)(?=\b(?:HEADERS|DEPS|PCH)\b|$)", re.DOTALL)
+BRACE = re.compile(r"[{}]")
 NAMESPACE = re.compile(r"namespace(?:\s+([\w:]+))?\s*\{")
 TYPE = re.compile(r"^(?:class|struct|union|enum(?:\s+class)?)\s+(\w+)[^;(]*\{")
 ALIAS = re.compile(r"^using\s+(\w+)\s*=\s*([^;]+);")
@@ -33,10 +34,10 @@ def targets(text):
 
 def closing(code, start):
     depth = 0
-    for position in range(start, len(code)):
-        depth += {"{": 1, "}": -1}.get(code[position], 0)
-        if depth == 0 and code[position] == "}":
-            return position
+    for brace in BRACE.finditer(code, start):
+        depth += 1 if brace.group(0) == "{" else -1
+        if depth == 0 and brace.group(0) == "}":
+            return brace.start()
     return len(code)
 
 
