@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/refusal.hpp"
 
 #include <algorithm>
 #include <array>
@@ -207,6 +208,9 @@ void judge_by_output(const FailureFacts& facts, Failure& out) {
         out.at = std::min(out.at, facts.printed_at);
     }
     out.kind = failure_kind_of_output(facts.output);
+    if (facts.signal == 0) {
+        out.message = printed_refusal(facts.output, facts.exit_code).value_or("");
+    }
 }
 
 }  // namespace
@@ -328,6 +332,9 @@ Failure judge_failure(const FailureFacts& facts) {
     out.traceback = note->traceback;
     if (note->type == "SystemExit" && out.kind == FailureKind::own) {
         out.kind = failure_kind_of_output(facts.output);
+    }
+    if (is_number_of_exit(*note) && facts.signal == 0) {
+        out.message = printed_refusal(facts.output, facts.exit_code).value_or(out.message);
     }
     if (out.kind == FailureKind::own && !note->chain.empty() &&
         failure_kind(note->type, note->message) != FailureKind::own) {

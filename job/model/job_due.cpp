@@ -110,7 +110,7 @@ Cause cause_of(const event::RankExited& exit) {
         cause.kind = CauseClass::rank_exit;
         cause.message = who + " exited with code " + std::to_string(exit.exit_code);
         // sys.exit("no data in …"): the words are why; a number is the code itself.
-        const bool words = exit.error_type == "SystemExit" &&
+        const bool words = (exit.error_type == "SystemExit" || exit.error_type.empty()) &&
                            line.find_first_not_of("-0123456789") != std::string::npos;
         cause.message += words ? ": " + line : "";
     }
@@ -159,10 +159,10 @@ Cause with_others(const Job& job, Cause cause) {
             exit.signal != 0 ? exit.signal : exit.exit_code;
         one["failure"] =
             exit.failure.empty() ? std::string{to_string(FailureKind::own)} : exit.failure;
-        if (!exit.error_type.empty()) {
-            const auto end = std::min(exit.error.find('\n'), kErrorLine);
-            one["error"] =
-                exit.error_type + (exit.error.empty() ? "" : ": " + exit.error.substr(0, end));
+        const std::string line = exit.error.substr(0, std::min(exit.error.find('\n'), kErrorLine));
+        const std::string joint = exit.error_type.empty() || line.empty() ? "" : ": ";
+        if (std::string error = exit.error_type + joint + line; !error.empty()) {
+            one["error"] = std::move(error);
         }
         cause.others.push_back(std::move(one));
     }

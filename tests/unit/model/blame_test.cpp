@@ -86,6 +86,21 @@ TEST(Blame, TheWordsOfSysExitAreTheCausesAndItsNumberIsTheCode) {
     }
 }
 
+TEST(Blame, WhyAProgramDidNotBeginIsToldOfTheCauseAndOfTheOthers) {
+    History h;
+    h.running();
+    auto exit = h.exit(2, 127, 4500);
+    exit.error = "sh: 1: trian.py: not found";
+    h.must(exit);
+    exit.rank = 3;
+    exit.at = 4600;
+    h.must(exit);
+    const Cause cause = with_others(h.job, due(h.job, h.now).cause);
+    EXPECT_EQ(cause.message, "rank 2 on n1 exited with code 127: sh: 1: trian.py: not found");
+    ASSERT_EQ(cause.others.size(), 1U);
+    EXPECT_EQ(cause.others[0].value("error", ""), "sh: 1: trian.py: not found");
+}
+
 TEST(Blame, TheMomentOfTheFailureCountsNotTheOneOfTheExit) {
     History h;
     h.running();

@@ -127,6 +127,28 @@ class Hooks(Hooked):
         self.run_script("import argparse\nargparse.ArgumentParser().exit(3, 'gone')\n", 3)
         self.assertEqual(self.told_once()["message"], "3")
 
+    def test_arguments_that_click_refuses_are_told_in_its_words_with_the_options_name(self):
+        # str() of click's BadParameter is "'x' is not a valid float.": of which option nobody was told.
+        package = self.root / "click"
+        package.mkdir()
+        (package / "__init__.py").write_text(
+            "import sys\n"
+            "class ClickException(Exception):\n"
+            "    exit_code = 1\n"
+            "    def format_message(self):\n        return str(self)\n"
+            "class BadParameter(ClickException):\n"
+            "    exit_code = 2\n"
+            "    def format_message(self):\n        return f\"Invalid value for '--lr': {self}\"\n"
+            "def main():\n"
+            "    try:\n        raise BadParameter(\"'x' is not a valid float.\")\n"
+            "    except ClickException as error:\n        sys.exit(error.exit_code)\n")
+        self.run_script("import click\nclick.main()\n", 2)
+        note = self.told_once()
+        self.assertEqual((note["type"], note["message"]),
+                         ("SystemExit", "Invalid value for '--lr': 'x' is not a valid float."))
+        self.assertIn("click.main()", note["traceback"])
+        self.assertNotIn("click/__init__.py", note["traceback"], "its own lines say nothing")
+
     def test_threads_and_child_processes_tell_theirs(self):
         self.run_script("import threading\nt = threading.Thread(target=lambda: 1 / 0, name='loader')\n"
                         "t.start()\nt.join()\n", 0)

@@ -228,10 +228,10 @@ def _hook_exit():
     def exit(status=None, /):
         if status is not None and status != 0:
             handled = sys.exc_info()[1]
-            if handled is not None and not isinstance(handled, SystemExit):
-                note(handled, False)
-            else:
+            if handled is None or isinstance(handled, SystemExit):
                 _note_exit(status)
+            elif not _note_click(handled):
+                note(handled, False)
         before(status)
 
     exit.__doc__ = before.__doc__
@@ -240,23 +240,43 @@ def _hook_exit():
     sys.exit = exit
 
 
+def _note_click(error):
+    """Whether it is an error of click or typer, which is told as they show it: str() lacks the option's name. Then they
+    exit, and their frames say nothing."""
+    try:
+        classes = [one for one in type(error).__mro__ if "format_message" in vars(one)]
+        if not classes or not isinstance(getattr(error, "exit_code", None), int):
+            return False
+        packages = {"click", "typer", "rich_click", classes[-1].__module__.partition(".")[0]}
+        caller = sys._getframe(2)
+        while caller is not None and caller.f_globals.get("__name__", "").partition(".")[0] in packages:
+            caller = caller.f_back
+        _tell_exit(caller, _words(error.format_message()))
+        return True
+    except Exception:
+        return False
+
+
 def _note_exit(status):
     now = time.time()
     if _told is not None and _told[0] == os.getpid() and now - _told[1] < _FOLLOWS:
         return  # multiprocessing's, and torch's: why is told already
     try:
-        import traceback
-
         # Without this function and the one that has called it.
         frame, words = _refused(sys._getframe(2))
-        stack = traceback.format_stack(frame)
-        words = _words(status if words is None else words)
-        text = "Traceback (most recent call last):\n" + "".join(stack) + f"SystemExit: {words}\n"
-        send({"op": "exception", "pid": os.getpid(), "final": False, "time": now, "type": "SystemExit",
-              "message": words, "traceback": _cut(text, _TEXT_BYTES), "chain": [["SystemExit", words]],
-              "thread": "", "rank": who()})
+        _tell_exit(frame, _words(status if words is None else words))
     except Exception:
         pass
+
+
+def _tell_exit(frame, words):
+    import traceback
+
+    stack = traceback.format_stack(frame)
+    text = "Traceback (most recent call last):\n" + "".join(stack) + f"SystemExit: {words}\n"
+    send({"op": "exception", "pid": os.getpid(), "final": False, "time": time.time(), "type": "SystemExit",
+          "message": words, "traceback": _cut(text, _TEXT_BYTES), "chain": [["SystemExit", words]],
+          "thread": "", "rank": who()})
 
 
 def _refused(frame):
