@@ -97,6 +97,29 @@ void expand_swept(Json& spec, const Caller& caller, std::vector<FieldError>& err
     }
 }
 
+// A program of the caller's virtual or conda environment, which the job, going by its PATH, may
+// find elsewhere or not at all. Nothing where the specification says what the environment is to be.
+void note_environment(const Json& spec, const Caller& caller, std::vector<std::string>& notes) {
+    const auto command = spec.find("command");
+    const auto variables = spec.find("environment");
+    const bool has_path =
+        variables != spec.end() && variables->is_object() && variables->contains("PATH");
+    if (spec.contains("inherit_environment") || spec.contains("setup") ||
+        spec.contains("container") || has_path || command == spec.end() || !command->is_array() ||
+        command->empty() || !command->front().is_string()) {
+        return;
+    }
+    const std::string& name = command->front().get_ref<const std::string&>();
+    const std::string programs = environment_programs(caller);
+    if (programs.empty() || name.find('/') != std::string::npos ||
+        find_on_path(name, caller) != programs + "/" + name) {
+        return;
+    }
+    notes.push_back("warning: the job does not get this shell's environment: " + name +
+                    " may be another one there than " + programs + "/" + name +
+                    ", or none. inherit_environment: true gives it");
+}
+
 void complete_environment(Json& spec, const Caller& caller, std::vector<std::string>& notes,
                           std::vector<FieldError>& errors) {
     if (Json* environment = object_at(spec, "environment")) {
@@ -105,6 +128,7 @@ void complete_environment(Json& spec, const Caller& caller, std::vector<std::str
         }
     }
     expand_swept(spec, caller, errors);
+    note_environment(spec, caller, notes);
     const auto inherit = spec.find("inherit_environment");
     if (inherit != spec.end() && inherit->is_boolean() && inherit->get<bool>() &&
         !spec.contains("recorded_environment")) {

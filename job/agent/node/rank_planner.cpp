@@ -36,6 +36,15 @@ void choose_for_nccl(const char* variable, const std::string& names, const JobSp
     }
 }
 
+// What people install with Python in an environment of their own and mean by its name alone.
+bool is_of_an_environment(std::string_view program) {
+    constexpr std::array<std::string_view, 5> kPrograms{"torchrun", "accelerate", "deepspeed",
+                                                        "horovodrun", "ray"};
+    return program.find('/') == std::string_view::npos &&
+           (program.starts_with("python") ||
+            std::find(kPrograms.begin(), kPrograms.end(), program) != kPrograms.end());
+}
+
 }  // namespace
 
 RankPlace RankPlanner::place_of(std::int32_t local_rank) const {
@@ -141,6 +150,12 @@ Result<RankGroup::RankPlan> RankPlanner::plan_of(
         return fail(Errc::invalid, "the command is empty");
     }
     auto program = find_program(plan.process.argv.front(), search, directory);
+    if (!program && program.error().code == Errc::not_found && !spec.inherit_environment &&
+        is_of_an_environment(plan.process.argv.front())) {
+        program.error().message +=
+            " (the job has the node's own environment; inherit_environment: true, as lockstep run "
+            "sets it, gives it yours, with the virtual or conda environment that is active)";
+    }
     LOCKSTEP_TRY(program);
     plan.process.program = std::move(*program);
     plan.launcher = spec.launch == Launch::node;

@@ -18,6 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
+using testing::StartsWith;
 
 using RanksTest = AgentTest;
 
@@ -87,6 +88,31 @@ TEST_F(RanksTest, ACommandThatDoesNotExistIsAFaultAndNothingStarts) {
     EXPECT_EQ(daemon.count<wire::Ready>(), 0U);
     EXPECT_EQ(daemon.count<wire::Started>(), 0U);
     EXPECT_EQ(daemon.count<wire::Done>(), 1U);
+}
+
+// `command: [python, train.py]` without the environment that it was handed in from.
+TEST_F(RanksTest, OfAPythonThatIsNotFoundTheCauseSaysHowTheJobGetsTheUsersEnvironment) {
+    JobSpec spec = shell("");
+    spec.command = {"python", "train.py"};
+    spec.environment["PATH"] = "/nowhere";
+    FakeDaemon daemon{spec, {}};
+    EXPECT_EQ(run(daemon), 0);
+    const auto faults = daemon.all<wire::Fault>();
+    ASSERT_THAT(faults, SizeIs(1));
+    EXPECT_THAT(faults[0].message, StartsWith("command not found: python ("));
+    EXPECT_THAT(faults[0].message, HasSubstr("inherit_environment: true"));
+}
+
+TEST_F(RanksTest, OfAPythonThatIsNotFoundInTheUsersEnvironmentNothingMoreIsSaid) {
+    JobSpec spec = shell("");
+    spec.command = {"python", "train.py"};
+    spec.environment["PATH"] = "/nowhere";
+    spec.inherit_environment = true;
+    FakeDaemon daemon{spec, {}};
+    EXPECT_EQ(run(daemon), 0);
+    const auto faults = daemon.all<wire::Fault>();
+    ASSERT_THAT(faults, SizeIs(1));
+    EXPECT_EQ(faults[0].message, "command not found: python");
 }
 
 TEST_F(RanksTest, AWorkingDirectoryThatIsNotThereIsAFault) {

@@ -82,6 +82,45 @@ TEST(CliCaller, AnEnvironmentThatIsOnlyNamedComesFirstInPath) {
     EXPECT_EQ(record_environment(me).variables["PATH"], "/bin:" + programs);
 }
 
+// `command: [python, train.py]` handed in from an activated environment ran with the node's Python,
+// or none, and nothing had said so.
+TEST(CliCaller, APythonOfAnActiveEnvironmentThatTheJobDoesNotGetIsAWarning) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directories(folder / "venv/bin");
+    for (const char* name : {"python", "torchrun"}) {
+        ASSERT_TRUE(write_file_atomic(folder / "venv/bin" / name, "", 0755));
+    }
+    const std::string programs = (folder / "venv/bin").string();
+    const auto notes_of = [&](const char* text, const char* variable = "VIRTUAL_ENV") {
+        Caller me = somebody();
+        me.environment[variable] = (folder / "venv").string();
+        Json spec = parse_json(text).value();
+        std::vector<std::string> notes;
+        std::vector<FieldError> errors;
+        complete_spec(spec, me, notes, errors);
+        return notes;
+    };
+    for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+        EXPECT_THAT(notes_of(R"({"command":["python","/w/train.py"]})", variable),
+                    ElementsAre("warning: the job does not get this shell's environment: python "
+                                "may be another one there than " +
+                                programs + "/python, or none. inherit_environment: true gives it"));
+    }
+    EXPECT_THAT(notes_of(R"({"command":["torchrun","/w/train.py"]})"),
+                ElementsAre(HasSubstr("torchrun may be")));
+    for (const char* said :
+         {R"({"command":["python","/w/t.py"],"inherit_environment":true})",
+          R"({"command":["python","/w/t.py"],"inherit_environment":false})",
+          R"({"command":["python","/w/t.py"],"setup":". /venv/bin/activate"})",
+          R"({"command":["python","/w/t.py"],"container":{"image":"x.sif"}})",
+          R"({"command":["python","/w/t.py"],"environment":{"PATH":"/venv/bin"}})",
+          R"({"command":["/usr/bin/python3","/w/t.py"]})", R"({"command":["sh","-c","true"]})",
+          R"({"command":[]})", R"({"command":[3]})", R"({"command":"python"})", R"({})"}) {
+        EXPECT_THAT(notes_of(said), ElementsAre()) << said;
+    }
+    EXPECT_THAT(notes_of(R"({"command":["python","/w/t.py"]})", "OTHER"), ElementsAre());
+}
+
 // The name of the script was read after a new member had moved the others: with 1, 2, 4, 8 of them,
 // where the members' memory grows, submit ended with std::bad_alloc.
 TEST(CliCaller, TheNoteOfTheDirectoryNamesTheScriptHoweverManyFieldsThereAre) {
