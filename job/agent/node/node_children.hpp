@@ -107,6 +107,7 @@ class NodeChildren {
     void open_log(Child& child);
     void find_files(Child& child);
     void read_files(Child& child);
+    void end_files(Child& child);
     void check(std::int64_t pid, const RankIdentity& identity);
     bool search(std::int64_t pid, int depth);
     void hear(std::int32_t local, OutputReader& reader);

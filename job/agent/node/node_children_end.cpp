@@ -49,7 +49,7 @@ void NodeChildren::on_end(Child& child) {
     }
     ErrorCode ec;
     child.process.close(ec);
-    read_files(child);
+    end_files(child);
     log::info("a rank of the launcher has ended",
               {{"rank", setup_->first_rank + child.local},
                {"exit_code", child.end ? child.end->exit_code : -1},
@@ -76,7 +76,7 @@ void NodeChildren::finish() {
                 child->ended = true;
                 child->stopped = true;
                 child->ended_at = SystemClock{}.wall();
-                read_files(*child);
+                end_files(*child);
             }
         }
     }

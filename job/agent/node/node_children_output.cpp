@@ -151,6 +151,17 @@ void NodeChildren::read_files(Child& child) {
     }
 }
 
+// A bar's last draw lacks the newline.
+void NodeChildren::end_files(Child& child) {
+    read_files(child);
+    for (Child::File& file : child.files) {
+        if (file.reader) {
+            captured(child.local, LossFrom::own_output, file.reader->end(now_seconds()));
+            hear(child.local, *file.reader);
+        }
+    }
+}
+
 // What a line has said of how this rank trains.
 void NodeChildren::hear(std::int32_t local, OutputReader& reader) {
     if (auto warning = reader.take_warning()) {

@@ -15,6 +15,15 @@ std::int64_t counted_on(std::int64_t from, std::int64_t step) {
     return __builtin_add_overflow(from, step, &sum) ? step : sum;
 }
 
+std::optional<std::int64_t> since_the_first_epoch(const CapturedLoss& found) {
+    std::int64_t before = 0;
+    if (!found.batches || !found.epoch || !found.step ||
+        __builtin_mul_overflow(*found.epoch, *found.batches, &before)) {
+        return std::nullopt;
+    }
+    return counted_on(before, *found.step);
+}
+
 }  // namespace
 
 std::vector<RankReport> OutputReader::feed(std::string_view bytes, double now) {
@@ -38,6 +47,9 @@ std::vector<RankReport> OutputReader::feed(std::string_view bytes, double now) {
             carriage = bytes.find('\r', begin);
         }
     }
+    if (waiting_ && !partial_.empty()) {
+        look_for_bar(out);  // a draw ends with the next one
+    }
     if (out.size() > 1) {
         // Printed together or read together: the time between them is not known.
         for (auto& report : out) {
@@ -50,6 +62,7 @@ std::vector<RankReport> OutputReader::feed(std::string_view bytes, double now) {
 std::vector<RankReport> OutputReader::end(double now) {
     std::vector<RankReport> out;
     line(now, out);
+    let_go(out);
     return out;
 }
 
@@ -61,15 +74,73 @@ void OutputReader::line(double now, std::vector<RankReport>& out) {
         warning_ = trains_alone(partial_);
         watches_ = !warning_;
     }
-    const auto found = capture_.line(partial_);
-    partial_.clear();
+    auto found = capture_.line(partial_);
     if (!found) {
+        look_for_bar(out);
+    } else {
+        take(std::move(*found), now, out);
+    }
+    partial_.clear();
+}
+
+void OutputReader::look_for_bar(std::vector<RankReport>& out) {
+    const auto drawn = parse_progress_bar(partial_);
+    if (!drawn) {
         return;
     }
-    const bool redrawn = last_ && found->step_is_batch && last_->step_is_batch &&
-                         found->step == last_->step && found->epoch == last_->epoch;
-    if (!redrawn) {
-        out.push_back(number(*found, now));
+    if (waiting_ && !waiting_->found.bar) {
+        waiting_->found.step = drawn->done;
+        let_go(out);
+    }
+    bar_ = drawn;
+}
+
+bool OutputReader::is_of_last(const CapturedLoss& found) const {
+    return last_ && found.step_is_batch && last_->step_is_batch && found.step == last_->step &&
+           found.epoch == last_->epoch;
+}
+
+void OutputReader::let_go(std::vector<RankReport>& out) {
+    const auto waiting = std::exchange(waiting_, std::nullopt);
+    if (!waiting) {
+        return;
+    }
+    const CapturedLoss& found = waiting->found;
+    if (!found.bar && found.step && last_ && last_->step && *found.step < *last_->step) {
+        base_ = count_;  // another bar has begun
+    }
+    out.push_back(number(found, waiting->time));
+}
+
+void OutputReader::take(CapturedLoss found, double now, std::vector<RankReport>& out) {
+    if (waiting_ && waiting_->found.bar && found.bar && found.step == waiting_->found.step &&
+        found.epoch == waiting_->found.epoch) {
+        if (found.loss != waiting_->found.loss) {
+            waiting_ = Waiting{std::move(found), now};
+            let_go(out);
+        }
+        return;
+    }
+    if (waiting_ && !waiting_->found.bar) {
+        bar_.reset();  // it is not drawn anew behind each print
+    }
+    let_go(out);
+    if (is_of_last(found) || (found.bar && found.step == 0)) {
+        return;
+    }
+    const bool of_trainer = found.preset == "huggingface" && !found.step;
+    if (const auto same = of_trainer ? parse_progress_bar(partial_) : std::nullopt) {
+        found.step = same->done;  // printed behind it
+        found.step_is_batch = true;
+    } else if (of_trainer && bar_) {
+        found.step = bar_->done;  // unless it is drawn anew
+        waiting_ = Waiting{std::move(found), now};
+        return;
+    }
+    if (found.bar && last_ && found.loss == last_->loss) {
+        waiting_ = Waiting{std::move(found), now};
+    } else {
+        out.push_back(number(found, now));
     }
 }
 
@@ -90,12 +161,16 @@ RankReport OutputReader::number(const CapturedLoss& found, double now) {
     if (own_step && begins_again(found)) {
         base_ = counted_on(count_, *found.step == 0 ? 1 : 0);
     }
-    count_ = own_step ? counted_on(base_, *found.step) : counted_on(count_, 1);
+    const auto of_epochs = since_the_first_epoch(found);
+    count_ = of_epochs  ? *of_epochs
+             : own_step ? counted_on(base_, *found.step)
+                        : counted_on(count_, 1);
     RankReport report;
     report.step = count_;
     report.time = now;
     report.has_loss = true;
     report.metrics.emplace_back("loss", found.loss);
+    report.metrics.insert(report.metrics.end(), found.parts.begin(), found.parts.end());
     if (found.epoch) {
         report.metrics.emplace_back("epoch", static_cast<double>(*found.epoch));
     }

@@ -4,13 +4,18 @@
 // Steps: a printed step is taken as it is; one that begins again with the next epoch is counted on
 // from where the epoch before has ended. A print that has none, or only the number of a batch
 // within its epoch, is numbered by counting the rank's captured losses from 1, so that steps always
-// rise. A progress bar that draws the same batch again is not a new loss. step_seconds is the time
+// rise. Hugging Face's Trainer prints no step: it is what its progress bar shows, which is drawn
+// again behind each print. Lightning's is its epoch's first and the batch of its bar.
+// A progress bar that draws the same batch again is not a new loss; but one that had moved on with
+// the loss of before (update() and then set_postfix(), as Lightning does) has it only then.
+// step_seconds is the time
 // between two prints over the steps (or batches of one epoch) between them, if neither came in a
 // burst with others; otherwise it is absent.
 #pragma once
 
 #include "job/agent/ranks/rank_message.hpp"
 #include "job/model/spec/capture.hpp"
+#include "job/model/spec/progress_bar.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -37,6 +42,11 @@ class OutputReader {
 
   private:
     void line(double now, std::vector<RankReport>& out);
+    void take(CapturedLoss found, double now, std::vector<RankReport>& out);
+    // Of the one that waits, if any.
+    void let_go(std::vector<RankReport>& out);
+    void look_for_bar(std::vector<RankReport>& out);
+    bool is_of_last(const CapturedLoss& found) const;
     RankReport number(const CapturedLoss& found, double now);
     // The steps, or batches of one epoch, since the print before; 0: nobody knows.
     std::int64_t since_last(const CapturedLoss& found) const;
@@ -46,6 +56,12 @@ class OutputReader {
     bool watches_;
     std::optional<std::string> warning_;
     std::string partial_;  // at most limits::kLineBytes of the unfinished line
+    struct Waiting {
+        CapturedLoss found;
+        double time = 0;
+    };
+    std::optional<Waiting> waiting_;  // for the bar's next draw
+    std::optional<ProgressBar> bar_;  // that says no loss, as it was drawn last
     std::optional<CapturedLoss> last_;
     double last_time_ = 0;
     std::int64_t count_ = 0;

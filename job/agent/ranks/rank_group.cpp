@@ -224,17 +224,23 @@ bool RankGroup::read_some(Rank& rank) {
     if (rank.launcher && !bytes.empty()) {
         handlers_.printed(bytes);
     }
-    if (rank.reader) {
-        auto reports = bytes.empty() ? rank.reader->end(wall_seconds())
-                                     : rank.reader->feed(bytes, wall_seconds());
-        if (!reports.empty()) {
-            handlers_.captured(rank.rank, std::move(reports));
-        }
-        if (auto warning = rank.reader->take_warning()) {
-            handlers_.warned(rank.rank, std::move(*warning));
-        }
-    }
+    capture(rank, bytes);
     return !bytes.empty();
+}
+
+// Nothing more: the output has ended.
+void RankGroup::capture(Rank& rank, std::string_view bytes) {
+    if (!rank.reader) {
+        return;
+    }
+    auto reports =
+        bytes.empty() ? rank.reader->end(wall_seconds()) : rank.reader->feed(bytes, wall_seconds());
+    if (!reports.empty()) {
+        handlers_.captured(rank.rank, std::move(reports));
+    }
+    if (auto warning = rank.reader->take_warning()) {
+        handlers_.warned(rank.rank, std::move(*warning));
+    }
 }
 
 std::optional<wire::Exited> RankGroup::end_of_child(Rank& rank) {
@@ -318,6 +324,7 @@ void RankGroup::on_exit(Rank& rank) {
     pollfd readable{rank.output.native_handle(), POLLIN, 0};
     for (int i = 0; i < kDrainTurns && ::poll(&readable, 1, 0) > 0 && read_some(rank); ++i) {
     }
+    capture(rank, {});
     wire::Exited exited = std::move(*end);
     exited.generation = rank.generation;
     exited.rank = rank.rank;

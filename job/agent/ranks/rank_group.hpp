@@ -111,6 +111,7 @@ class RankGroup {
     void note_failure(bool own);
     LastWords last_words(const Rank& rank) const;
     bool read_some(Rank& rank);
+    void capture(Rank& rank, std::string_view bytes);
     std::optional<wire::Exited> end_of_child(Rank& rank);
     std::optional<wire::Exited> end_of_orphan(Rank& rank);
     std::optional<wire::Exited> end_of_task(Rank& rank);

@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec/progress_bar.hpp"
 
 #include <re2/re2.h>
 
@@ -53,7 +54,10 @@ constexpr Form kForms[] = {
     // timm's: Train: 0 [  50/1251 (  4%)]  Loss: 6.93 (6.95)  Time: 0.2s, 512.10/s
     {"pytorch", true,
      R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*(?P<step>\d+)/\d+\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
-     ")"},
+     R"().*?\bTime\s*:)"},
+    // Train: 1 [640/60000 (1%)]\tLoss: 2.30: samples, too, as with "Epoch"
+    {"pytorch", false,
+     R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*\d+/\d+\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // PyTorch's first tutorial: [1,  2000] loss: 2.173
     {"pytorch", true,
      R"(^\s*\[\s*(?P<epoch>\d+)\s*,\s*(?P<step>\d+)\s*\]\s*loss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
@@ -83,9 +87,17 @@ constexpr const char* kRate =
 // tqdm's bar: 10%|█ | 10/100 [00:01<00:09, 9.8it/s, loss=2.31]     | 200/ 2983 batches |
 constexpr const char* kOfBatches =
     R"((?i)(?:\|\s*(\d+)/\d+\s*\[\d+:\d\d|\b(\d+)\s*/\s*\d+\s+batches\b))";
+constexpr const char* kBar = R"(\|\s*\d+/\d+\s*\[\d+:\d\d)";
+constexpr std::size_t kParts = 2;
 constexpr const char* kLossWord =
     R"((?i)(?:^|[^a-z0-9_])(?:(?:train|training|total|running|current|avg|average|mean|batch)[_ /])?)"
-    R"(loss(?:_step)?['"]?\s*(?:is|was)?\s*[:=]?\s*\[*\s*)" LOCKSTEP_NUM;
+    R"(loss(?:_step|/(?:train|training|total|avg|mean|batch)(?:_step)?)?['"]?\s*(?:is|was)?\s*[:=]?\s*\[*\s*)" LOCKSTEP_NUM;
+// Loss_D: 1.46 Loss_G: 6.94   [D loss: 0.69] [G loss: 0.70]   d_loss=0.69 g_loss=0.70
+constexpr const char* kPartWord =
+    R"((?i)(?:^|[^a-z0-9_])(?:loss[_ /]?(d|g|disc|discriminator|gen|generator)|(d|g|disc|discriminator|gen|generator|critic)[_ /]?loss))"
+    R"(['"]?\s*[:=\s]\s*\[*\s*)" LOCKSTEP_NUM;
+// PyTorch's DCGAN: [0/5][12/1583]
+constexpr const char* kEpochsAndBatches = R"(\[\s*(\d+)/\d+\]\s*\[\s*(\d+)/\d+\])";
 // A loss of a validation or a test is not the training's.
 constexpr const char* kNotTraining =
     R"((?i)(?:^|[^a-z])(?:val|valid|validation|validate|test|testing|eval|evaluation|dev|train_runtime)(?:[^a-z]|$))";
@@ -199,22 +211,24 @@ class Generic {
   public:
     std::optional<CapturedLoss> match(std::string_view text) const {
         const re2::StringPiece piece{text.data(), text.size()};
-        re2::StringPiece groups[2];
-        if (!loss_.Match(piece, 0, piece.size(), RE2::UNANCHORED, groups, 2)) {
-            return std::nullopt;
-        }
-        const auto start = static_cast<std::size_t>(groups[0].data() - piece.data());
-        const re2::StringPiece before = piece.substr(0, start);
-        if (RE2::PartialMatch(before, not_training_)) {
-            return std::nullopt;
-        }
-        const auto loss = to_double({groups[1].data(), groups[1].size()});
-        if (!loss) {
-            return std::nullopt;
-        }
         CapturedLoss out;
-        out.loss = *loss;
         out.preset = "generic";
+        out.parts = parts(piece);
+        re2::StringPiece groups[2];
+        const bool whole = loss_.Match(piece, 0, piece.size(), RE2::UNANCHORED, groups, 2);
+        if (!whole && (out.parts.empty() || RE2::PartialMatch(piece, not_training_))) {
+            return std::nullopt;
+        }
+        if (whole) {
+            const auto start = static_cast<std::size_t>(groups[0].data() - piece.data());
+            const auto loss = to_double({groups[1].data(), groups[1].size()});
+            if (!loss || RE2::PartialMatch(piece.substr(0, start), not_training_)) {
+                return std::nullopt;
+            }
+            out.loss = *loss;
+        } else {
+            out.loss = out.parts.front().second;
+        }
         out.step = number(step_, piece);
         if (!out.step) {
             out.step = number(batch_, piece);
@@ -222,10 +236,38 @@ class Generic {
             out.step_is_batch = out.step.has_value();
         }
         out.epoch = number(epoch_, piece);
+        out.bar = out.step_is_batch && RE2::PartialMatch(piece, bar_);
+        if (re2::StringPiece epoch, batch;
+            !out.step && !out.epoch &&
+            RE2::PartialMatch(piece, epochs_and_batches_, &epoch, &batch)) {
+            out.epoch = to_int({epoch.data(), epoch.size()});
+            out.step = to_int({batch.data(), batch.size()});
+            out.step_is_batch = out.step.has_value();
+        }
         return out;
     }
     std::optional<std::int64_t> step(std::string_view text) const {
         return number(step_, {text.data(), text.size()});
+    }
+
+    // Each once: a line may have means behind them.
+    std::vector<std::pair<std::string, double>> parts(re2::StringPiece text) const {
+        std::vector<std::pair<std::string, double>> out;
+        re2::StringPiece groups[4];
+        std::size_t from = 0;
+        while (from < text.size() && out.size() < kParts &&
+               part_.Match(text, from, text.size(), RE2::UNANCHORED, groups, 4)) {
+            const auto& word = groups[1].empty() ? groups[2] : groups[1];
+            const char letter = static_cast<char>(static_cast<unsigned char>(word[0]) | 32U);
+            const std::string name = letter == 'g' ? "loss_g" : "loss_d";
+            const auto loss = to_double({groups[3].data(), groups[3].size()});
+            if (loss && std::none_of(out.begin(), out.end(),
+                                     [&](const auto& one) { return one.first == name; })) {
+                out.emplace_back(name, *loss);
+            }
+            from = static_cast<std::size_t>(groups[0].data() - text.data()) + groups[0].size();
+        }
+        return out;
     }
 
   private:
@@ -259,6 +301,9 @@ class Generic {
     RE2 epoch_{kEpochWord, options(true)};
     RE2 rate_{kRate, options(true)};
     RE2 of_batches_{kOfBatches, options(true)};
+    RE2 bar_{kBar, options(true)};
+    RE2 part_{kPartWord, options(true)};
+    RE2 epochs_and_batches_{kEpochsAndBatches, options(true)};
     RE2 not_training_{kNotTraining, options(true)};
 };
 
@@ -334,6 +379,13 @@ std::optional<CapturedLoss> Capture::line(std::string_view text) {
             // Face's.
             if (impl_->generic && !found->step && found->preset == "huggingface") {
                 found->step = impl_->generic->step(text);
+            }
+            if (impl_->generic) {
+                found->parts = impl_->generic->parts({text.data(), text.size()});
+            }
+            if (found->preset == "lightning") {
+                found->bar = true;
+                found->batches = batches_of_lightning(text);
             }
             return found;
         }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -16,9 +17,14 @@ namespace lockstep {
 struct CapturedLoss {
     std::optional<std::int64_t> step;  // as printed: a batch or a step, see `step_is_batch`
     bool step_is_batch = false;        // the step starts again in every epoch: a batch number
+    // tqdm's bar: the step is how many are done, and a draw may still have the loss of before.
+    bool bar = false;
+    std::optional<std::int64_t> batches;  // of an epoch; only where epochs count from 0
     std::optional<std::int64_t> epoch;
     double loss = 0;          // may be NaN or infinite
     std::string_view preset;  // which preset matched; "custom" for a user's pattern
+    // Of networks that are trained against each other, by metric: loss_d and loss_g.
+    std::vector<std::pair<std::string, double>> parts{};
 };
 
 // The presets by name: auto tries all, none captures nothing.

@@ -112,6 +112,118 @@ TEST(OutputReader, ARedrawnProgressBarIsOneLoss) {
     EXPECT_THAT(steps(reports), ElementsAre(1, 2));
 }
 
+// As Trainer of transformers 5.23 prints with logging_steps=5, read in one piece and byte by byte.
+TEST(OutputReader, TheStepOfHuggingFacesTrainerIsItsBars) {
+    const std::string printed =
+        "\r  0%|          | 0/25 [00:00<?, ?it/s][transformers] `loss_type=None` was set\n"
+        "\r  4%|4         | 1/25 [00:00<00:07,  3.08it/s]\r 16%|#6        | 4/25 [00:01<00:04, "
+        "4.45it/s]\n"
+        "\rWriting model shards:   0%|          | 0/1 [00:00<?, ?it/s]\x1b[A"
+        "\rWriting model shards: 100%|##########| 1/1 [00:00<00:00, 103.76it/s]\n"
+        "\r                                              \r{'loss': '3.5', 'grad_norm': '1.473', "
+        "'learning_rate': '0.0084', 'epoch': '0.1562'}\n"
+        "\r 20%|##        | 5/25 [00:01<00:06,  2.93it/s]\r 24%|##4       | 6/25 [00:02<00:08, "
+        "2.11it/s]\r                                              \r{'loss': '2.5', 'epoch': "
+        "'0.3125'}\n"
+        "\r 40%|####      | 10/25 [00:05<00:11,  1.27it/s]\r 60%|######    | 15/25 [00:08<00:05, "
+        "1.88it/s]\r                                              \r{'loss': '1.5', 'epoch': "
+        "'0.4688'}\n";
+    auto in = reader();
+    auto whole = in.feed(printed, 1);
+    EXPECT_THAT(steps(whole), ElementsAre(5, 10)) << "the bar is drawn anew behind the third";
+    const auto last = in.end(2);
+    EXPECT_THAT(steps(last), ElementsAre(15)) << "else it is what it showed before";
+    EXPECT_EQ(metrics(last[0])["loss"], 1.5);
+    auto slow = reader();
+    std::vector<std::int64_t> seen;
+    for (const char byte : printed) {
+        for (const auto step : steps(slow.feed({&byte, 1}, 1))) {
+            seen.push_back(step);
+        }
+    }
+    EXPECT_THAT(seen, ElementsAre(5, 10)) << "a draw needs no newline";
+}
+
+TEST(OutputReader, ABarThatIsNotDrawnBehindAPrintIsNotItsTrainers) {
+    auto in = reader();
+    const auto reports = in.feed(
+        "\r100%|####| 40/40 [00:01<00:00, 4it/s]\n{'loss': 3, 'epoch': 0.1}\n"
+        "{'loss': 2, 'epoch': 0.2}\n{'loss': 1, 'epoch': 0.3}\n",
+        1);
+    EXPECT_THAT(steps(reports), ElementsAre(40, 41, 42));
+    auto loop = reader();  // print() leaves the bar's line as it is
+    EXPECT_THAT(steps(loop.feed("\r 10%|#   | 1/10 [00:01<00:09, 1it/s]{'loss': 3}\n"
+                                "\r 50%|##  | 5/10 [00:05<00:05, 1it/s]{'loss': 2}\n"
+                                "\r 10%|#   | 1/10 [00:01<00:09, 1it/s]{'loss': 1}\n",
+                                1)),
+                ElementsAre(1, 2, 3));
+    auto again = reader();  // a second train() in the same program
+    EXPECT_THAT(steps(again.feed("\r 50%|##  | 5/10 [00:05<0\r{'loss': 3}\n\r 50%|##  | 5/10 [00:05"
+                                 "\r 20%|#   | 2/10 [00:05<0\r{'loss': 2}\n\r 20%|#   | 2/10 [00:05"
+                                 "\r",
+                                 1)),
+                ElementsAre(5, 7));
+}
+
+// Lightning's bar moves on with the loss of before and is drawn again with its own: of 8 batches 1
+// to 7 were told, each as the next one's, and the last one's never.
+TEST(OutputReader, ABarThatMovesOnBeforeItsLossIsKnownHasTheLossOfEachBatch) {
+    const auto draw = [](int epoch, int batch, const char* loss) {
+        return "\rEpoch " + std::to_string(epoch) + ":  50%|##   | " + std::to_string(batch) +
+               "/4 [00:00<00:00, 113.56it/s, v_num=0, train_loss=" + loss + "]";
+    };
+    const std::string printed =
+        "\rEpoch 0:   0%|     | 0/4 [00:00<?, ?it/s]"
+        "\rEpoch 0:  25%|#    | 1/4 [00:00<00:00, 113.56it/s, v_num=0]" +
+        draw(0, 1, "4.00") + draw(0, 2, "4.00") + draw(0, 2, "3.50") + draw(0, 3, "3.50") +
+        draw(0, 3, "3.00") + draw(0, 4, "3.00") + draw(0, 4, "2.50") + draw(0, 4, "2.50") +
+        draw(0, 0, "2.50") + draw(1, 0, "2.50") + draw(1, 2, "2.50") + draw(1, 2, "2.00") +
+        draw(1, 4, "2.00");
+    auto in = reader();
+    auto reports = in.feed(printed, 1);
+    EXPECT_THAT(steps(reports), ElementsAre(1, 2, 3, 4, 6)) << "its epochs count from 0";
+    for (const auto& report : in.end(2)) {
+        reports.push_back(report);  // the last draw, whose loss has not changed
+    }
+    ASSERT_THAT(steps(reports), ElementsAre(1, 2, 3, 4, 6, 8));
+    const std::vector<double> losses{4, 3.5, 3, 2.5, 2, 2};
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+        EXPECT_EQ(metrics(reports[i])["loss"], losses[i]) << i;
+    }
+}
+
+TEST(OutputReader, ABarWhoseLossComesWithItsBatchIsAsItWas) {
+    auto in = reader();  // for batch in bar: … bar.set_postfix(loss=loss)
+    auto reports = in.feed(
+        "\r  0%|    | 0/3 [00:00<?, ?it/s]\r  0%|    | 0/3 [00:00<?, ?it/s, loss=5]"
+        "\r 33%|#   | 1/3 [00:00<00:00, 6it/s, loss=5]\r 33%|#   | 1/3 [00:00<00:00, 6it/s, loss=4]"
+        "\r 67%|##  | 2/3 [00:00<00:00, 6it/s, loss=4]\r 67%|##  | 2/3 [00:00<00:00, 6it/s, loss=3]"
+        "\r100%|####| 3/3 [00:00<00:00, 6it/s, loss=3]",
+        1);
+    EXPECT_THAT(steps(reports), ElementsAre(1, 2));
+    for (const auto& report : in.end(1)) {
+        reports.push_back(report);
+    }
+    ASSERT_THAT(steps(reports), ElementsAre(1, 2, 3));
+    EXPECT_EQ(metrics(reports[2])["loss"], 3) << "the last draw lacks its newline";
+}
+
+TEST(OutputReader, TheLossesOfAGanAreMetricsOfTheirOwn) {
+    auto in = reader();
+    const auto reports = in.feed("[0/5][0/1583]\tLoss_D: 1.5\tLoss_G: 6.25\tD(x): 0.4\n", 1);
+    ASSERT_THAT(reports, SizeIs(1));
+    EXPECT_EQ(metrics(reports[0])["loss"], 1.5);
+    EXPECT_EQ(metrics(reports[0])["loss_d"], 1.5);
+    EXPECT_EQ(metrics(reports[0])["loss_g"], 6.25);
+}
+
+TEST(OutputReader, SamplesThatWereSeenAreNoBatches) {
+    auto in = reader();
+    in.feed("Train: 1 [640/60000 (1%)]\tLoss: 2.3\n", 10);
+    const auto next = in.feed("Train: 1 [1280/60000 (2%)]\tLoss: 2.2\n", 20);
+    EXPECT_EQ(metrics(next[0]).count("step_seconds"), 0U) << "10 s / 640 was the time of a step";
+}
+
 TEST(OutputReader, TimeBetweenFollowingStepsIsTheStepTime) {
     auto in = reader();
     EXPECT_EQ(metrics(in.feed("step=1 loss=1\n", 10)[0]).count("step_seconds"), 0U);

@@ -1,6 +1,7 @@
 #include "job/model/spec/capture.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/model/spec/progress_bar.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,6 +63,7 @@ const Line kLines[] = {
      2, true},
     {"Train: 3 [  50/1251 (  4%)]  Loss: 6.930 (6.95)  Time: 0.200s,  512.10/s  LR: 1.000e-05",
      "pytorch", 6.93, 50, 3, true},
+    {"Train: 1 [640/60000 (1%)]\tLoss: 2.300000", "pytorch", 2.3, -1, 1},
     {"[1,  2000] loss: 2.173", "pytorch", 2.173, 2000, 1, true},
     {"11/29 10:00:00 - mmengine - INFO - Epoch(train)  [2][ 100/1000]  lr: 1.0e-02  eta: 0:10:00  "
      "time: 0.2  data_time: 0.01  memory: 1000  loss: 2.5  loss_cls: 1.25",
@@ -95,6 +97,12 @@ const Line kLines[] = {
     {"INFO:root:rank 0 loss 1.", "generic", 1},
     {"total_loss: 4.5", "generic", 4.5},
     {"train/loss=0.125", "generic", 0.125},
+    {"step 5 train/loss: 2.25", "generic", 2.25, 5},
+    {"loss/train=0.5", "generic", 0.5},
+    {"step 7 loss/train: 0.5 loss/val: 0.75", "generic", 0.5, 7},
+    {"[0/5][12/1583]\tLoss_D: 1.4640\tLoss_G: 6.9356\tD(x): 0.4893\tD(G(z)): 0.4886 / 0.0076",
+     "generic", 1.464, 12, 0, true},
+    {"[Epoch 3/200] [Batch 4/938] [D loss: 0.5] [G loss: 0.75]", "generic", 0.5, 4, 3, true},
 };
 
 TEST(Capture, ReadsWhatTheFrameworksPrint) {
@@ -111,6 +119,38 @@ TEST(Capture, ReadsWhatTheFrameworksPrint) {
         EXPECT_EQ(found->step.value_or(-1), line.step) << line.text;
         EXPECT_EQ(found->epoch.value_or(-1), line.epoch) << line.text;
         EXPECT_EQ(found->step_is_batch, line.batch) << line.text;
+    }
+}
+
+TEST(Capture, TheLossesOfAGanAreTwoAndTheFirstIsTheLoss) {
+    using testing::ElementsAre;
+    using testing::Pair;
+    for (const char* line :
+         {"[0/5][0/1583]\tLoss_D: 1.5\tLoss_G: 6.25\tD(x): 0.4893\tD(G(z)): 0.4886 / 0.0076",
+          "[Epoch 0/200] [Batch 0/938] [D loss: 1.5] [G loss: 6.25]", "d_loss=1.5, g_loss=6.25",
+          "{'loss_d': 1.5, 'loss_g': 6.25}", "Discriminator loss: 1.5, Generator loss: 6.25",
+          "lossD 1.5 lossG 6.25 loss_D: 9"}) {
+        const auto found = Capture{"auto", ""}.line(line);
+        ASSERT_TRUE(found) << line;
+        EXPECT_EQ(found->loss, 1.5) << line;
+        EXPECT_THAT(found->parts, ElementsAre(Pair("loss_d", 1.5), Pair("loss_g", 6.25))) << line;
+    }
+    for (const char* line : {"val d_loss: 1.5", "loss_giou: 0.5", "loss_d4: 0.5", "Loss_D(x)"}) {
+        EXPECT_FALSE((Capture{"auto", ""}.line(line))) << line;
+    }
+}
+
+TEST(Capture, ABarWithoutALossHasItsCounts) {
+    const auto bar =
+        parse_progress_bar(" 20%|\xe2\x96\x88\xe2\x96\x88        | 5/25 [00:01<00:06,");
+    ASSERT_TRUE(bar);
+    EXPECT_EQ(bar->done, 5);
+    EXPECT_EQ(bar->total, 25);
+    for (const char* line :
+         {"", "  ", "20%", "20%|", "20%|##| 5/25", "Map: 100%|##| 5/25 [00:01<00:06,",
+          "1000%|##| 5/25 [00:01<00:06,", "5/25 [00:01<00:06,", "0it [00:00, ?it/s]",
+          "20%|##| 5/99999999999999999999 [00:01"}) {
+        EXPECT_FALSE(parse_progress_bar(line)) << line;
     }
 }
 
