@@ -40,18 +40,49 @@ std::string to_rfc3339(UnixMillis time) {
 }
 
 namespace {
+constexpr const char* kNoTimeLimit =
+    "not a time limit: use minutes, HH:MM:SS, D-HH:MM:SS or units as in 90s, 5m, 1h30m, 2d";
+
 Result<std::int64_t> number(std::string_view text) {
     std::int64_t value = -1;
     const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (text.empty() || ec != std::errc{} || end != text.data() + text.size() || value < 0 ||
         value > 10'000'000) {
-        return fail(Errc::invalid, "not a time limit: use minutes, HH:MM:SS or D-HH:MM:SS");
+        return fail(Errc::invalid, kNoTimeLimit);
     }
     return value;
+}
+
+// "1h30m": each unit once, the larger ones first.
+Result<std::int64_t> parse_units(std::string_view text) {
+    constexpr std::array<std::pair<char, std::int64_t>, 4> kUnits{
+        {{'d', 86'400}, {'h', 3'600}, {'m', 60}, {'s', 1}}};
+    std::int64_t seconds = 0;
+    for (const auto& [unit, size] : kUnits) {
+        const auto at = text.find(unit);
+        if (at == std::string_view::npos) {
+            continue;
+        }
+        const auto value = number(text.substr(0, at));
+        LOCKSTEP_TRY(value);
+        seconds += *value * size;
+        text.remove_prefix(at + 1);
+    }
+    return text.empty() ? Result<std::int64_t>{seconds} : fail(Errc::invalid, kNoTimeLimit);
+}
+
+Result<std::int64_t> at_least_a_second(std::int64_t seconds) {
+    return seconds < 1 ? fail(Errc::invalid, "a time limit must be at least one second")
+                       : Result<std::int64_t>{seconds};
 }
 }  // namespace
 
 Result<std::int64_t> parse_time_limit(std::string_view text) {
+    if (!text.empty() && text.find_last_of("dhms") == text.size() - 1) {
+        const auto seconds = parse_units(text);
+        LOCKSTEP_TRY(seconds);
+        return at_least_a_second(*seconds);
+    }
     std::int64_t days = 0;
     bool has_days = false;
     if (const auto dash = text.find('-'); dash != std::string_view::npos) {
@@ -74,7 +105,7 @@ Result<std::int64_t> parse_time_limit(std::string_view text) {
     }
     std::int64_t seconds = days * 86'400;
     if (parts.size() > 3) {
-        return fail(Errc::invalid, "not a time limit: use minutes, HH:MM:SS or D-HH:MM:SS");
+        return fail(Errc::invalid, kNoTimeLimit);
     }
     if (has_days) {  // D-H, D-H:M, D-H:M:S
         seconds += parts[0] * 3600 + (parts.size() > 1 ? parts[1] * 60 : 0) +
@@ -86,10 +117,7 @@ Result<std::int64_t> parse_time_limit(std::string_view text) {
     } else {
         seconds += parts[0] * 3600 + parts[1] * 60 + parts[2];
     }
-    if (seconds < 1) {
-        return fail(Errc::invalid, "a time limit must be at least one second");
-    }
-    return seconds;
+    return at_least_a_second(seconds);
 }
 
 std::string format_time_limit(std::int64_t seconds) {

@@ -78,7 +78,7 @@ void declare_where(CLI::App* run, RunOptions& options) {
                "Cores for each rank (default: 1)")
         ->group(kGroup);
     add_text(run, "-t,--time", options.time_limit, "TIME",
-             "Time limit: 90 (minutes), 4:00:00 or 1-00:00:00 (default: the partition's)")
+             "Time limit: 1h30m, 90 (minutes), 4:00:00 or 1-00:00:00 (default: the partition's)")
         ->group(kGroup);
     add_text(run, "-p,--partition", options.partition, "NAME", "Slurm's partition")->group(kGroup);
     add_text(run, "-A,--account", options.account, "NAME", "Slurm's account")->group(kGroup);

@@ -17,5 +17,7 @@ CLI::App* job_verb(CLI::App& app, Options& options, const std::string& name,
 void keep_to_actions(CLI::App& app, const Options& options);
 // What shows a job, or is done to it.
 void declare_one_job(CLI::App& app, Options& options);
+// Tokens, secrets, login.
+void declare_identity(CLI::App& app, Options& options);
 
 }  // namespace lockstep::cli

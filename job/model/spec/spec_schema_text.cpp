@@ -275,8 +275,8 @@ constexpr std::string_view kSpecSchemas = R"json(
       "description": "Neighbouring ranks of a node that compute on one GPU, to try out a script of many ranks on few GPUs. They are slow and share its memory. Needs NCCL 2.30 or newer. LOCAL_RANK is then the number of the rank's GPU, which several ranks have; LOCKSTEP_LOCAL_RANK stays the rank's own."},
     "memory_mb_per_node": {"type": "integer", "minimum": 1, "maximum": 64000000,
       "description": "Memory of each node in MiB; what the scheduler gives by default if not given."},
-    "time_limit": {"type": "string", "description": "How long an attempt may run: M, M:S, H:M:S or D-H:M:S; the partition's default if not given.",
-      "examples": ["04:00:00"]}}}
+    "time_limit": {"type": "string", "description": "How long an attempt may run: 90s, 5m, 1h30m, 2d, or as Slurm takes it: M, M:S, H:M:S or D-H:M:S; the partition's default if not given.",
+      "examples": ["04:00:00", "1h30m"]}}}
 )json";
 
 }  // namespace

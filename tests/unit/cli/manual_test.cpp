@@ -206,6 +206,25 @@ TEST(Help, AnOptionHasItsMeaningDefaultAndVariable) {
     EXPECT_THAT(app.help(), HasSubstr("\n  --cores N                 How many\n"));
 }
 
+// The way to log in without a terminal was in no help of login's.
+TEST(Help, OfLoginHasWhatAnswersItsQuestions) {
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    const std::string help = app.get_subcommand("login")->help();
+    EXPECT_THAT(help, HasSubstr("--fingerprint HASH"));
+    EXPECT_THAT(help, HasSubstr("--token-file FILE"));
+    for (const char* arguments : {"--fingerprint sha256:1 --token-file t login https://h",
+                                  "login https://h --fingerprint sha256:1 --token-file t"}) {
+        Options given;
+        CLI::App again;
+        declare(again, given);
+        again.parse(arguments);
+        EXPECT_EQ(given.fingerprint, "sha256:1") << arguments;
+        EXPECT_EQ(given.token_file, "t") << arguments;
+    }
+}
+
 TEST(Help, LinesAreBrokenAtBlanksAndBetweenAlternatives) {
     EXPECT_EQ(wrapped("one two three", 8), (std::vector<std::string>{"one two", "three"}));
     EXPECT_EQ(wrapped("red|green|blue", 10), (std::vector<std::string>{"red|green|", "blue"}));

@@ -84,9 +84,9 @@ TEST(Spec, NumbersOutOfRangeNameTheRange) {
               (Errors{"/resources: 16777216 ranks: at most 131072"}));
     EXPECT_EQ(wrong(R"({"name":"a","framework":"native","resources":{"nodes":1.5}})"),
               (Errors{"/resources/nodes: must be an integer"}));
-    EXPECT_EQ(
-        wrong(R"({"name":"a","framework":"native","resources":{"time_limit":"soon"}})"),
-        (Errors{"/resources/time_limit: not a time limit: use minutes, HH:MM:SS or D-HH:MM:SS"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","resources":{"time_limit":"soon"}})"),
+              (Errors{"/resources/time_limit: not a time limit: use minutes, HH:MM:SS, D-HH:MM:SS "
+                      "or units as in 90s, 5m, 1h30m, 2d"}));
 }
 
 TEST(Spec, TimeLimitsMayHaveAnyOfSlurmsForms) {
