@@ -149,6 +149,15 @@ class Hooks(Hooked):
         self.assertIn("click.main()", note["traceback"])
         self.assertNotIn("click/__init__.py", note["traceback"], "its own lines say nothing")
 
+    def test_a_module_that_is_not_there_is_told_as_python_says_it(self):
+        # The cause was `raised runpy._Error: No module named nowhere`.
+        done = subprocess.run([PYTHON, "-m", "nowhere"], env=self.environment(), text=True, capture_output=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        note = self.told_once()
+        self.assertEqual((note["type"], note["message"]), ("SystemExit", done.stderr.strip()))
+        self.assertIn("No module named nowhere", note["message"])
+
     def test_threads_and_child_processes_tell_theirs(self):
         self.run_script("import threading\nt = threading.Thread(target=lambda: 1 / 0, name='loader')\n"
                         "t.start()\nt.join()\n", 0)

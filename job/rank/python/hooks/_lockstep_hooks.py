@@ -228,7 +228,8 @@ def _hook_exit():
     def exit(status=None, /):
         if status is not None and status != 0:
             handled = sys.exc_info()[1]
-            if handled is None or isinstance(handled, SystemExit):
+            # python -m of a module that is not there: runpy says why in the status, and frames of its own say nothing.
+            if handled is None or isinstance(handled, SystemExit) or type(handled).__module__ == "runpy":
                 _note_exit(status)
             elif not _note_click(handled):
                 note(handled, False)
