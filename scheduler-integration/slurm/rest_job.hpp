@@ -19,6 +19,11 @@ namespace lockstep::rest {
 inline constexpr int kOldestParser = 38;
 inline constexpr int kNewestParser = 45;
 std::string version_text(int parser);  // "v0.0.38"
+// Whether its partitions have their flags, DEFAULT among them: not from v0.0.39 to v0.0.44
+// (parsers.c of Slurm 23.02 to 25.11: `add_skip(flags)`).
+constexpr bool tells_default_partition(int parser) {
+    return parser < 39 || parser > 44;
+}
 
 struct JobSite {
     int parser = kOldestParser;

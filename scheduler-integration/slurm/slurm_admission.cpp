@@ -42,6 +42,15 @@ void check_hosts(const JobSpec& spec, const SlurmVersion* version,
     }
 }
 
+// No longer than the longest of any partition, where Slurm's default one may be any of them.
+std::int64_t default_of_any(const std::vector<SlurmPartition>& partitions) {
+    std::int64_t longest = 0;
+    for (const SlurmPartition& one : partitions) {
+        longest = std::max(longest, one.max_time.value_or(kDefaultTimeLimit));
+    }
+    return std::min(longest, kDefaultTimeLimit);
+}
+
 std::string first_partition(const SlurmSpec& spec) {
     return split(spec.partition, ',').empty() ? "" : split(spec.partition, ',').front();
 }
@@ -62,6 +71,8 @@ slurm::BatchSite SlurmScheduler::site(const SlurmSpec& spec) const {
         if (partition != nullptr && (partition->default_time || partition->max_time)) {
             out.default_time_limit_seconds =
                 partition->default_time ? *partition->default_time : *partition->max_time;
+        } else if (spec.partition.empty() && facts_->default_untold) {
+            out.default_time_limit_seconds = default_of_any(facts_->partitions);
         }
     }
     return out;
@@ -179,7 +190,14 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
     std::optional<std::int64_t> longest = 0;  // none = no limit
     std::int64_t most_nodes = 0;
     std::vector<std::string> names = split(spec.slurm.partition, ',');
-    if (spec.slurm.partition.empty()) {
+    // Slurm knows in which one it will be.
+    const bool in_any = spec.slurm.partition.empty() && facts_->default_untold;
+    if (in_any) {
+        names.clear();
+        for (const SlurmPartition& one : facts_->partitions) {
+            names.push_back(one.name);
+        }
+    } else if (spec.slurm.partition.empty()) {
         const SlurmPartition* usual = facts_->default_partition();
         if (usual == nullptr) {
             return fail(field_errors(
@@ -194,7 +212,7 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
             all_known = false;
             continue;
         }
-        if (partition->state != "UP") {
+        if (partition->state != "UP" && !in_any) {
             out.warnings.push_back("partition " + name + " is " + partition->state);
         }
         longest = !longest || !partition->max_time ? std::optional<std::int64_t>{}
@@ -204,8 +222,9 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
                                                                : partition->total_nodes);
     }
     if (all_known) {
-        const std::string where =
-            names.size() == 1 ? "partition " + names.front() : "these partitions";
+        const std::string where = names.size() == 1 ? "partition " + names.front()
+                                  : in_any          ? "any partition"
+                                                    : "these partitions";
         if (longest && spec.resources.time_limit_seconds > *longest) {
             errors.push_back(
                 {"/resources/time_limit",

@@ -22,6 +22,8 @@ struct SlurmFacts {
     SlurmConfig config;
     std::vector<SlurmPartition> partitions;
     std::optional<bool> has_pyxis{};  // srun takes --container-image; none = not known
+    // One of several is Slurm's default, and it is not known which: SlurmRest::probe().
+    bool default_untold = false;
 
     const SlurmPartition* default_partition() const;
     const SlurmPartition* partition(std::string_view name) const;

@@ -184,11 +184,10 @@ Task<Result<SlurmFacts>> SlurmRest::probe() {
     auto partitions = rest::parse_partitions(*listed, options_.user);
     LOCKSTEP_CO_TRY(partitions);
     facts.partitions = std::move(*partitions);
-    if (facts.default_partition() == nullptr) {
+    if (!rest::tells_default_partition(*parser)) {
+        facts.default_untold = facts.partitions.size() > 1;
         for (SlurmPartition& one : facts.partitions) {
-            one.is_default = options_.default_partition.empty()
-                                 ? facts.partitions.size() == 1
-                                 : one.name == options_.default_partition;
+            one.is_default = !facts.default_untold;
         }
     }
     const auto& told = ping->meta.accounting_storage;

@@ -27,10 +27,7 @@ class SlurmRest final : public SlurmBackend {
         std::string user;  // Slurm's user name: whose jobs, whose token
         std::string home;  // HOME of the batch script; "" = left out
         std::vector<std::pair<std::string, std::string>> limits{};  // rest::JobSite's
-        std::function<std::string()> token;  // the user's token now; "" = none
-        // The partition of jobs that name none: from v0.0.39 on slurmrestd does not tell. "" = the
-        // only one if there is one, else none.
-        std::string default_partition;
+        std::function<std::string()> token;                // the user's token now; "" = none
         std::chrono::milliseconds submit_timeout{60'000};  // as MessageTimeout, with room
         std::chrono::milliseconds query_timeout{60'000};
         std::chrono::milliseconds probe_timeout{5'000};

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,6 +33,9 @@ class FakeSlurm final : public SlurmBackend {
         facts.partitions.push_back(main);
         facts.config.accounting_storage = accounting ? "accounting_storage/slurmdbd" : "";
         facts.config.min_job_age = min_job_age;
+        if (change_facts) {
+            change_facts(facts);
+        }
         if (!answers) {
             co_return fail(Errc::unavailable, "no controller");
         }
@@ -147,8 +151,9 @@ class FakeSlurm final : public SlurmBackend {
     int estimates = 0;
     std::optional<TestOnlyReply> test_only;
     std::int64_t min_job_age = 300;
-    std::optional<SubmitReply> says;  // instead of taking what is handed in
-    bool hangs = false;               // what is handed in from now on stays on its way
+    std::function<void(SlurmFacts&)> change_facts;  // after all that it says itself
+    std::optional<SubmitReply> says;                // instead of taking what is handed in
+    bool hangs = false;  // what is handed in from now on stays on its way
     bool stopped = false;
     int submissions = 0;
     int now_sending = 0;

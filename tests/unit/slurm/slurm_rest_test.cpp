@@ -433,30 +433,46 @@ TEST_F(SlurmRestTest, ProbesTheCluster) {
     EXPECT_EQ(probe(kNoRoute)->config.credential_lifetime(), 1800);
 }
 
-TEST_F(SlurmRestTest, AsksAboutTheDefaultPartitionOfNewVersions) {
-    const auto all = parse_json(slurm_fixture("25.11/rest_v0.0.44.json"));
-    ASSERT_TRUE(all);
-    const auto serve_new = [&] {
+// Slurm 23.02 to 25.11: of several partitions it is not known which is the default, and each job
+// that named none was refused, "this cluster has no default partition".
+TEST_F(SlurmRestTest, KnowsThatItDoesNotKnowTheDefaultPartitionOfSomeVersions) {
+    const auto probe = [this](const std::string& fixture, int parser, std::size_t partitions) {
+        const auto all = parse_json(slurm_fixture(fixture));
+        Json listed = (*all)["partitions"];
+        while (listed["partitions"].size() > partitions) {
+            listed["partitions"].erase(listed["partitions"].size() - 1);
+        }
+        const std::string ping = http(200, dump_json((*all)["ping"]));
+        const std::string bytes = http(200, dump_json(listed));
         rest_.reset();
-        serve([&](const RestRequest& request) {
-            const bool ping = request.target.ends_with("/ping");
-            return std::optional{http(200, dump_json((*all)[ping ? "ping" : "partitions"]))};
+        serve([=](const RestRequest& request) {
+            if (request.target.find(rest::version_text(parser)) == std::string::npos) {
+                return std::optional{kNoRoute};
+            }
+            return std::optional{request.target.ends_with("/ping") ? ping : bytes};
         });
+        return run(rest().probe());
     };
-    serve_new();
-    auto facts = run(rest().probe());
-    ASSERT_TRUE(facts) << facts.error().message;
-    EXPECT_EQ(rest().parser(), rest::kNewestParser);
-    EXPECT_EQ(facts->default_partition(), nullptr);
-    EXPECT_EQ(facts->config.cluster, "alps");
-    EXPECT_TRUE(facts->config.has_accounting());  // told by the ping: slurmdb was not asked
-    EXPECT_THAT(asked(), ElementsAre("GET /slurm/" + rest::version_text(rest::kNewestParser) +
-                                     "/partitions"));
-    options_.default_partition = "low";
-    serve_new();
-    facts = run(rest().probe());
-    ASSERT_NE(facts->default_partition(), nullptr);
-    EXPECT_EQ(facts->default_partition()->name, "low");
+    for (const auto& [fixture, parser] :
+         {std::pair{"24.11/rest_v0.0.42.json", 42}, std::pair{"25.11/rest_v0.0.44.json", 44}}) {
+        const auto several = probe(fixture, parser, 2);
+        ASSERT_TRUE(several) << several.error().message;
+        EXPECT_EQ(rest().parser(), parser);
+        EXPECT_EQ(several->default_partition(), nullptr);
+        EXPECT_TRUE(several->default_untold);
+        EXPECT_EQ(several->config.cluster, "alps");
+        EXPECT_TRUE(several->config.has_accounting());  // told by the ping: slurmdb was not asked
+        EXPECT_THAT(asked(),
+                    ElementsAre("GET /slurm/" + rest::version_text(parser) + "/partitions"));
+        const auto one = probe(fixture, parser, 1);
+        ASSERT_NE(one->default_partition(), nullptr);
+        EXPECT_EQ(one->default_partition()->name, "main");
+        EXPECT_FALSE(one->default_untold);
+    }
+    // One that tells, and has none.
+    const auto none = probe("25.11/rest_v0.0.44.json", 45, 2);
+    EXPECT_EQ(none->default_partition(), nullptr);
+    EXPECT_FALSE(none->default_untold);
 }
 
 TEST_F(SlurmRestTest, AsksAccountingInTheVersionsWords) {

@@ -215,23 +215,6 @@ TEST_F(SlurmSchedulerTest, ACancelOfAnEarlierDaemonIsNoPersons) {
     EXPECT_THAT(seen.cause.message, HasSubstr("was cancelled outside Lockstep"));
 }
 
-TEST_F(SlurmSchedulerTest, AdmissionNamesTheFieldThatCanNeverFit) {
-    start();
-    const auto refused = [&](const char* text) {
-        const auto spec = parse_spec(*parse_json(text));
-        EXPECT_TRUE(spec.has_value()) << text;
-        const auto admitted = scheduler_->admit(*spec);
-        return admitted ? std::string{} : admitted.error().fields.at(0).pointer;
-    };
-    EXPECT_EQ(refused(R"({"name":"t","framework":"native"})"), "");
-    EXPECT_EQ(refused(R"({"name":"t","framework":"native","slurm":{"partition":"x"}})"),
-              "/slurm/partition");
-    EXPECT_EQ(refused(R"({"name":"t","framework":"native","resources":{"nodes":5}})"),
-              "/resources/nodes");
-    EXPECT_EQ(refused(R"({"name":"t","framework":"native","resources":{"time_limit":"02:00:00"}})"),
-              "/resources/time_limit");
-}
-
 TEST_F(SlurmSchedulerTest, NodesAreAskedForAtTheStartAndNotAtEachReading) {
     start();
     ASSERT_TRUE(begun_);
