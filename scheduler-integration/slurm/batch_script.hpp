@@ -52,6 +52,8 @@ using lockstep::kTemplateJob;
 inline constexpr std::string_view kBatchFileName = "batch.sh";
 // Number of the Slurm job that lockstepd cancelled because no agent had come from it.
 inline constexpr std::string_view kAbandonedFileName = "abandoned";
+// Since when nothing of the attempt can be on its way to Slurm: slurm_doubt.hpp.
+inline constexpr std::string_view kDoubtFileName = "in-doubt";
 inline constexpr std::string_view kBatchLogName = "batch.log";  // what the script itself prints
 std::string batch_job_name(std::string_view name, const JobId& job, std::int32_t attempt);
 

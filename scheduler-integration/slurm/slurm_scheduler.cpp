@@ -134,6 +134,9 @@ SlurmScheduler::TrackedPointer SlurmScheduler::track(const AttemptRequest& reque
         }
         poll_timer_.cancel();  // the loop may be in a long sleep: nothing was followed
         if (!stopped_) {
+            if (place->attempt.stage == SlurmAttempt::Stage::in_doubt) {
+                tasks_.spawn("doubt", take_up_doubt(place));
+            }
             tasks_.spawn("taken up", backend_->took_up(request));
         }
     } else {
@@ -312,6 +315,7 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
                           {{"name", attempt.name}, {"what", reply.message}});
             }
             hurry();
+            tasks_.spawn("doubt", keep_doubt(tracked));
             break;
         case SlurmAttempt::Stage::safe:
             if (reply.kind == SubmitReply::Kind::later) {

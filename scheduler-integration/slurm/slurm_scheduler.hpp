@@ -11,6 +11,7 @@
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 #include "scheduler-integration/slurm/slurm_backend.hpp"
+#include "scheduler-integration/slurm/slurm_doubt.hpp"
 #include "scheduler-integration/slurm/slurm_driver.hpp"
 
 #include <chrono>
@@ -58,7 +59,8 @@ class SlurmScheduler final : public SlurmDriver {
         double reads_per_second = 0.5;               // budget of queries, with a burst of 4
         double submissions_per_second = 20;
         std::size_t submissions_at_once = 4;
-        std::chrono::seconds quarantine{0};  // 0 = the credential's lifetime + 60 s
+        std::chrono::seconds quarantine{0};              // 0 = the credential's lifetime + 60 s
+        std::string steady_clock = steady_clock_name();  // of which the next daemon is told times
         // With nothing to follow: a tenth of the time since the last change, up to this.
         std::chrono::milliseconds idle_most{60'000};
         std::chrono::seconds between_empty{5};   // two answers without it, so far apart
@@ -135,6 +137,8 @@ class SlurmScheduler final : public SlurmDriver {
     bool take_turn(Tracked& tracked);
     void give_turn_back(Tracked& tracked);
     Task<void> send(TrackedPointer tracked);
+    Task<void> keep_doubt(TrackedPointer tracked);
+    Task<void> take_up_doubt(TrackedPointer tracked);
     Task<Status> write_script(const AttemptRequest& request);
     void note_unwritten(Tracked& tracked, const std::string& why);
     Task<void> poll_loop();

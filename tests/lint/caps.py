@@ -177,6 +177,7 @@ LOCAL = {
     "scheduler-integration/exec/order.hpp": {"kPayloadBytes": "format"},
     "scheduler-integration/local/local_scheduler.cpp": {"kGpuFileBytes": "read"},
     "scheduler-integration/slurm/hostlist.cpp": {"kNameBytes": "format", "kItemBytes": "read"},
+    "scheduler-integration/slurm/slurm_doubt.cpp": {"kDoubtBytes": "read"},
     "scheduler-integration/slurm/slurm_exec.cpp": {"kTicketBytes": "format"},
     "scheduler-integration/slurm/slurm_follow.cpp": {"kFirstAudit": "poll", "kFactsAge": "age", "kNodesAge": "age", "kNodesWanted": "age",
                                                      "kAtLeast": "poll"},

@@ -38,7 +38,7 @@ class SlurmSchedulerTest : public testing::Test {
         if (prepare_) {
             prepare_(*slurm_);
         }
-        scheduler_ = std::make_unique<SlurmScheduler>(io_, clock_, std::move(backend), options);
+        scheduler_ = std::make_unique<SlurmScheduler>(io_, *shown_, std::move(backend), options);
         scheduler_->on_change([this](const JobId& job, std::int32_t) { ++changes_[job.value]; });
         begun_ = wait<Status>(scheduler_->begin());
     }
@@ -98,6 +98,7 @@ class SlurmSchedulerTest : public testing::Test {
 
     net::io_context io_{1};
     SystemClock clock_;
+    const Clock* shown_ = &clock_;  // to the scheduler
     test::TemporaryFolder folder_;
     bool answers_ = true;
     bool quick_ = true;
