@@ -54,6 +54,8 @@ inline constexpr std::string_view kBatchFileName = "batch.sh";
 inline constexpr std::string_view kAbandonedFileName = "abandoned";
 // Since when nothing of the attempt can be on its way to Slurm: slurm_doubt.hpp.
 inline constexpr std::string_view kDoubtFileName = "in-doubt";
+// Number and time of submission of the Slurm job that was seen last: tells it when it is renamed.
+inline constexpr std::string_view kSlurmJobFileName = "slurm-job";
 inline constexpr std::string_view kBatchLogName = "batch.log";  // what the script itself prints
 std::string batch_job_name(std::string_view name, const JobId& job, std::int32_t attempt);
 

@@ -92,6 +92,8 @@ struct SlurmAttempt {
         std::int64_t id = 0;
         std::int64_t submitted_at = 0;  // Unix seconds; tells it from a later job of its number
     };
+    // By its own name an earlier daemon saw it so: somebody may have renamed it since.
+    std::optional<Copy> seen_before;
     std::vector<Copy> fenced;  // all that ever were in `surplus` before the claim
     // Jobs of the name that Slurm itself ended, or never started on their nodes, before an agent
     // had called in: as if they had never been, unless their agents claim the attempt after all.

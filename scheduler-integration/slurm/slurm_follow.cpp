@@ -4,6 +4,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "scheduler-integration/slurm/slurm_reason.hpp"
+#include "scheduler-integration/slurm/slurm_renamed.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include <algorithm>
@@ -42,20 +43,6 @@ std::string signature(const Observation& seen) {
     return std::to_string(static_cast<int>(seen.kind)) + "/" +
            std::to_string(static_cast<int>(seen.state)) + "/" + seen.id + "/" + seen.reason + "/" +
            seen.message;
-}
-
-// A job that somebody has renamed (scontrol update JobName=) is known by its number, and by the
-// moment at which Slurm itself has said that it was submitted: a slurmctld that has lost jobs gives
-// their numbers again, within a second or two of ours.
-void take_renamed(SlurmAttempt& attempt, const SlurmJob& job, std::vector<SlurmJob>& rows) {
-    if (attempt.stage == SlurmAttempt::Stage::known && attempt.seen &&
-        job.submitted_at == attempt.seen->submitted_at) {
-        // Slurm's programs take a name with a comma for two.
-        attempt.called = job.name.find(',') == std::string::npos ? job.name : "";
-        attempt.called_id = job.id;
-        rows.push_back(job);
-        rows.back().name = attempt.name;
-    }
 }
 
 }  // namespace
@@ -286,6 +273,9 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
     const std::vector<SlurmJob> none;
     for (const auto& [key, tracked] : tracked_) {
         if (const auto other = others.find(tracked->attempt.id); other != others.end()) {
+            if (tracked->asks_file) {
+                continue;  // whether it is ours is judged by the next answer
+            }
             take_renamed(tracked->attempt, *other->second, rows[key]);
         }
         const auto found = rows.find(key);
@@ -308,6 +298,7 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
             log::info("found in Slurm and taken up",
                       {{"name", tracked->attempt.name}, {"slurm_job", tracked->attempt.id}});
         }
+        keep_job(tracked);
     }
 }
 

@@ -136,6 +136,9 @@ SlurmScheduler::TrackedPointer SlurmScheduler::track(const AttemptRequest& reque
         if (!stopped_) {
             if (place->attempt.stage == SlurmAttempt::Stage::in_doubt) {
                 tasks_.spawn("doubt", take_up_doubt(place));
+            } else if (place->attempt.stage == SlurmAttempt::Stage::known) {
+                place->asks_file = true;
+                tasks_.spawn("seen before", take_up_job(place));
             }
             tasks_.spawn("taken up", backend_->took_up(request));
         }

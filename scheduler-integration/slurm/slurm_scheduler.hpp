@@ -117,6 +117,8 @@ class SlurmScheduler final : public SlurmDriver {
         std::string told;                // what was last announced
         std::size_t stillborn_told = 0;  // of attempt.stillborn, in the log
         std::int64_t wait_told = 0;      // of which allocation, by options_.waited
+        bool asks_file = false;          // take_up_job() has not finished
+        SlurmAttempt::Copy kept;         // by keep_job()
     };
     using TrackedPointer = std::shared_ptr<Tracked>;
 
@@ -139,6 +141,8 @@ class SlurmScheduler final : public SlurmDriver {
     Task<void> send(TrackedPointer tracked);
     Task<void> keep_doubt(TrackedPointer tracked);
     Task<void> take_up_doubt(TrackedPointer tracked);
+    void keep_job(const TrackedPointer& tracked);
+    Task<void> take_up_job(TrackedPointer tracked);
     Task<Status> write_script(const AttemptRequest& request);
     void note_unwritten(Tracked& tracked, const std::string& why);
     Task<void> poll_loop();

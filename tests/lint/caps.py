@@ -183,6 +183,7 @@ LOCAL = {
                                                      "kAtLeast": "poll"},
     "scheduler-integration/slurm/slurm_logs.cpp": {"kLineBytes": "text", "kLogTailBytes": "read"},
     "scheduler-integration/slurm/slurm_reason.cpp": {"kMostBytes": "text"},
+    "scheduler-integration/slurm/slurm_renamed.cpp": {"kSlurmJobBytes": "read"},
     "scheduler-integration/slurm/slurm_settle.cpp": {"kTailBytes": "text", "kLineBytes": "text"},
     "scheduler-integration/slurm/slurm_users.cpp": {"kBeginAgain": "retry"},
     "scheduler-integration/slurm/text_rows.cpp": {"kBytes": "text"},

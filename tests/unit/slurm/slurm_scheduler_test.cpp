@@ -97,67 +97,6 @@ TEST_F(SlurmSchedulerTest, AJobThatSlurmLostBeforeAnyAgentCameIsHandedInAgainAnd
     EXPECT_THAT(last.cause.message, HasSubstr("Slurm job 4 failed (exit code 1)"));
 }
 
-// scontrol update JobName=: its number stays, and the moment it was submitted.
-TEST_F(SlurmSchedulerTest, AJobThatSomebodyRenamesInSlurmIsFollowedAndCancelledByItsNewName) {
-    SlurmScheduler::Options options;
-    options.reads_per_second = 1000;
-    options.between_empty = 0s;
-    start(options);
-    slurm_->submitted_at = 1000;
-    AttemptRequest job = request(job_name(1));
-    until([&] { return hand_over(job); });
-    const auto looks = [this](int more) {
-        const int before = slurm_->queries;
-        until([&] { return slurm_->queries >= before + more; });
-    };
-    looks(2);
-    slurm_->renamed = "mine";
-    looks(5);
-    Observation seen = wait<Observation>(scheduler_->poll(job.job, 1));
-    EXPECT_EQ(seen.kind, Observation::Kind::state);
-    EXPECT_EQ(scheduler_->counters().forgotten, 0U);
-    EXPECT_TRUE(wait<Status>(scheduler_->cancel(job.job, 1)));
-    EXPECT_THAT(slurm_->cancelled, testing::ElementsAre(1));
-
-    // Of a later moment it is another job, which a slurmctld that has lost ours gave its number.
-    slurm_->submitted_at = 2000;
-    until([&] { return scheduler_->counters().forgotten == 1; });
-}
-
-TEST_F(SlurmSchedulerTest, AJobThatHasItsOwnNameAgainIsCancelledByThat) {
-    SlurmScheduler::Options options;
-    options.reads_per_second = 1000;
-    start(options);
-    AttemptRequest job = request(job_name(1));
-    until([&] { return hand_over(job); });
-    const auto looks = [this](int more) {
-        const int before = slurm_->queries;
-        until([&] { return slurm_->queries >= before + more; });
-    };
-    slurm_->renamed = "mine";
-    looks(5);
-    slurm_->renamed.clear();
-    looks(5);
-    EXPECT_TRUE(wait<Status>(scheduler_->cancel(job.job, 1)));  // the fake compares the name
-    EXPECT_THAT(slurm_->cancelled, testing::ElementsAre(1));
-}
-
-// slurmctld may have lost ours and given its number to somebody else's while no lockstepd looked.
-TEST_F(SlurmSchedulerTest, AJobOfAnotherNameIsNotTakenForTheOneOfALockstepdBefore) {
-    SlurmScheduler::Options options;
-    options.reads_per_second = 1000;
-    options.between_empty = 0s;
-    start(options);
-    AttemptRequest job = request(job_name(1));
-    job.scheduler_id = "1";
-    slurm_->names[1] = job.job.value;
-    slurm_->renamed = "theirs";
-    slurm_->submitted_at = 2000;
-    static_cast<void>(wait<Result<bool>>(scheduler_->adopt(job)));
-    until([&] { return scheduler_->counters().forgotten == 1; });
-    EXPECT_THAT(slurm_->cancelled, testing::IsEmpty());
-}
-
 // An administrator has set it DOWN: agents hear a SIGTERM on all nodes alike.
 TEST_F(SlurmSchedulerTest, TheNodeThatAJobLostIsNamedWithSlurmsReason) {
     SlurmScheduler::Options options;

@@ -1,0 +1,97 @@
+#include "scheduler-integration/slurm/slurm_renamed.hpp"
+
+#include "job/async/on_thread.hpp"
+#include "job/base/files.hpp"
+#include "job/base/text.hpp"
+#include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/slurm_scheduler.hpp"
+
+#include <functional>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kSlurmJobBytes = 64;
+
+std::string slurm_job_path(const AttemptRequest& request) {
+    return request.kept_in() + "/" + std::string{slurm::kSlurmJobFileName};
+}
+
+bool is_ours(const SlurmAttempt& attempt, const SlurmJob& job) {
+    if (attempt.stage != SlurmAttempt::Stage::known) {
+        return false;
+    }
+    if (attempt.seen) {
+        return attempt.seen->submitted_at == job.submitted_at;
+    }
+    return attempt.seen_before && attempt.seen_before->id == job.id &&
+           attempt.seen_before->submitted_at == job.submitted_at;
+}
+
+}  // namespace
+
+void take_renamed(SlurmAttempt& attempt, const SlurmJob& job, std::vector<SlurmJob>& rows) {
+    if (!is_ours(attempt, job)) {
+        return;
+    }
+    const bool known = attempt.called_id == job.id && !attempt.called.empty();
+    // Slurm's programs take a name with a comma for two.
+    attempt.called = job.name.find(',') == std::string::npos ? job.name : "";
+    attempt.called_id = job.id;
+    if (!known && !job.verdict().terminal) {
+        attempt.cancelled = false;  // by the name that it does not have: in vain
+    }
+    rows.push_back(job);
+    rows.back().name = attempt.name;
+}
+
+std::string to_text(const SlurmAttempt::Copy& job) {
+    return std::to_string(job.id) + " " + std::to_string(job.submitted_at) + "\n";
+}
+
+std::optional<SlurmAttempt::Copy> parse_slurm_job(std::string_view text) {
+    const auto blank = text.find(' ');
+    if (blank == std::string_view::npos || !text.ends_with('\n')) {
+        return std::nullopt;
+    }
+    const auto id = to_int(text.substr(0, blank));
+    const auto submitted = to_int(text.substr(blank + 1, text.size() - blank - 2));
+    if (!id || !submitted) {
+        return std::nullopt;
+    }
+    return SlurmAttempt::Copy{*id, *submitted};
+}
+
+// Once for each job; without the file a job that is renamed while no lockstepd looks counts as
+// lost.
+void SlurmScheduler::keep_job(const TrackedPointer& tracked) {
+    const SlurmAttempt& attempt = tracked->attempt;
+    if (attempt.stage != SlurmAttempt::Stage::known || !attempt.seen || attempt.ended() ||
+        attempt.seen->submitted_at <= 0 || stopped_ ||
+        (tracked->kept.id == attempt.id &&
+         tracked->kept.submitted_at == attempt.seen->submitted_at)) {
+        return;
+    }
+    tracked->kept = {attempt.id, attempt.seen->submitted_at};
+    const auto keep = [](SlurmScheduler* self, std::string path, std::string text) -> Task<void> {
+        const std::function<Status()> write = [path, text] {
+            return replace_file(path, text, 0600);
+        };
+        static_cast<void>(co_await on_thread<Status>(self->files_, write));
+    };
+    tasks_.spawn("seen", keep(this, slurm_job_path(attempt.request), to_text(tracked->kept)));
+}
+
+Task<void> SlurmScheduler::take_up_job(TrackedPointer tracked) {
+    using Known = std::optional<SlurmAttempt::Copy>;
+    const std::function<Known()> read = [path = slurm_job_path(tracked->attempt.request)] {
+        const auto text = read_plain_file(path, kSlurmJobBytes);
+        return text ? parse_slurm_job(*text) : Known{};
+    };
+    const Known before = co_await on_thread<Known>(files_, read);
+    tracked->attempt.seen_before = before;
+    tracked->kept = before.value_or(SlurmAttempt::Copy{});
+    tracked->asks_file = false;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+// A job that somebody renames in Slurm stays the attempt's, and another one of its number does not
+// become it.
+#include "scheduler-integration/slurm/slurm_renamed.hpp"
+
+#include "tests/unit/slurm/slurm_scheduler_fixture.hpp"
+
+namespace lockstep {
+namespace {
+
+using SlurmRenamedTest = SlurmSchedulerTest;
+
+// scontrol update JobName=: its number stays, and the moment it was submitted.
+TEST_F(SlurmRenamedTest, AJobThatSomebodyRenamesInSlurmIsFollowedAndCancelledByItsNewName) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    start(options);
+    slurm_->submitted_at = 1000;
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    const auto looks = [this](int more) {
+        const int before = slurm_->queries;
+        until([&] { return slurm_->queries >= before + more; });
+    };
+    looks(2);
+    slurm_->renamed = "mine";
+    looks(5);
+    Observation seen = wait<Observation>(scheduler_->poll(job.job, 1));
+    EXPECT_EQ(seen.kind, Observation::Kind::state);
+    EXPECT_EQ(scheduler_->counters().forgotten, 0U);
+    EXPECT_TRUE(wait<Status>(scheduler_->cancel(job.job, 1)));
+    EXPECT_THAT(slurm_->cancelled, testing::ElementsAre(1));
+
+    // Of a later moment it is another job, which a slurmctld that has lost ours gave its number.
+    slurm_->submitted_at = 2000;
+    until([&] { return scheduler_->counters().forgotten == 1; });
+}
+
+TEST_F(SlurmRenamedTest, AJobThatHasItsOwnNameAgainIsCancelledByThat) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    const auto looks = [this](int more) {
+        const int before = slurm_->queries;
+        until([&] { return slurm_->queries >= before + more; });
+    };
+    slurm_->renamed = "mine";
+    looks(5);
+    slurm_->renamed.clear();
+    looks(5);
+    EXPECT_TRUE(wait<Status>(scheduler_->cancel(job.job, 1)));  // the fake compares the name
+    EXPECT_THAT(slurm_->cancelled, testing::ElementsAre(1));
+}
+
+TEST_F(SlurmRenamedTest, AJobThatWasRenamedWhileNoLockstepdRanIsStillTheSameJob) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    prepare_ = [](FakeSlurm& slurm) { slurm.submitted_at = 1000; };
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    until([&] { return std::filesystem::exists(job.directory + "/slurm-job"); });
+    TearDown();
+    job.scheduler_id = "1";
+    prepare_ = [&](FakeSlurm& slurm) {
+        slurm.submitted_at = 1000;
+        slurm.names[1] = job.job.value;
+        slurm.renamed = "mine";
+    };
+    start(options);
+    EXPECT_TRUE(hand_over(job));
+    until([&] { return slurm_->queries >= 5; });
+    EXPECT_EQ(wait<Observation>(scheduler_->poll(job.job, 1)).kind, Observation::Kind::state);
+    EXPECT_EQ(scheduler_->counters().forgotten, 0U);
+    EXPECT_TRUE(wait<Status>(scheduler_->cancel(job.job, 1)));  // the fake compares the name
+    EXPECT_THAT(slurm_->cancelled, testing::ElementsAre(1));
+    // Of another moment it is another job, with the number of ours, which is lost.
+    TearDown();
+    prepare_ = [&](FakeSlurm& slurm) {
+        slurm.submitted_at = 1001;
+        slurm.names[1] = job.job.value;
+        slurm.renamed = "mine";
+    };
+    start(options);
+    EXPECT_TRUE(hand_over(job));
+    until([&] { return scheduler_->counters().forgotten == 1; });
+}
+
+// slurmctld may have lost ours and given its number to somebody else's while no lockstepd looked.
+TEST_F(SlurmRenamedTest, AJobOfAnotherNameIsNotTakenForTheOneOfALockstepdBefore) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    job.scheduler_id = "1";
+    slurm_->names[1] = job.job.value;
+    slurm_->renamed = "theirs";
+    slurm_->submitted_at = 2000;
+    static_cast<void>(wait<Result<bool>>(scheduler_->adopt(job)));
+    until([&] { return scheduler_->counters().forgotten == 1; });
+    EXPECT_THAT(slurm_->cancelled, testing::IsEmpty());
+}
+
+TEST(SlurmRenamed, TheFileIsReadAsItIsWrittenAndNothingElseIs) {
+    const auto again = parse_slurm_job(to_text(SlurmAttempt::Copy{17, 1'700'000'000}));
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->id, 17);
+    EXPECT_EQ(again->submitted_at, 1'700'000'000);
+    for (const char* text : {"", "17", "17 18", "17\n", "x 18\n", "17 \n", " 18\n", "17 18 19\n"}) {
+        EXPECT_FALSE(parse_slurm_job(text)) << text;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep
