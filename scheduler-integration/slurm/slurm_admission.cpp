@@ -240,7 +240,8 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));
     }
-    if (spec.resources.time_limit_seconds == 0) {
+    // A check of the nodes ends by itself, in minutes.
+    if (spec.resources.time_limit_seconds == 0 && spec.preflight.mode != PreflightMode::only) {
         const std::int64_t given = site(spec.slurm).default_time_limit_seconds;
         out.warnings.push_back("no time limit was stated: it will be " + format_time_limit(given));
     }

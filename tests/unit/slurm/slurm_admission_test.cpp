@@ -28,6 +28,21 @@ TEST_F(SlurmSchedulerTest, AdmissionNamesTheFieldThatCanNeverFit) {
               "/resources/time_limit");
 }
 
+// `lockstep nodes check` told people of a time limit that they could not have given.
+TEST_F(SlurmSchedulerTest, AdmissionSaysWhatTimeLimitAJobGetsButNotACheckOfTheNodes) {
+    start();
+    const auto warnings = [&](const char* text) {
+        const auto spec = parse_spec(*parse_json(text));
+        EXPECT_TRUE(spec.has_value()) << text;
+        return scheduler_->admit(*spec)->warnings;
+    };
+    EXPECT_THAT(warnings(R"({"name":"t","framework":"native"})"),
+                testing::ElementsAre("no time limit was stated: it will be 01:00:00"));
+    EXPECT_THAT(warnings(R"({"name":"nodes-check","framework":"command","command":["true"],
+                             "preflight":{"mode":"only"}})"),
+                testing::IsEmpty());
+}
+
 // As slurmrestd of Slurm 23.02 to 25.11: which of them is the default it does not tell.
 TEST_F(SlurmSchedulerTest, WithoutAPartitionAJobGoesToTheDefaultOfASlurmThatDoesNotNameIt) {
     prepare_ = [](FakeSlurm& slurm) {
