@@ -157,6 +157,10 @@ class Daemon {
         http.why_refused = [this](const std::string& hash, bool cookie) {
             return cookie ? sessions_->why_refused(hash) : tokens_->why_refused(hash);
         };
+        http.whose = [this](const std::string& hash, bool cookie) {
+            return cookie ? sessions_->whose(hash) : tokens_->whose(hash);
+        };
+        http.token_user = [this](const std::string& id) { return tokens_->user_of(id); };
         server_ = std::make_unique<HttpServer>(io_, router_, authenticate, &control_->agents(),
                                                metrics_, std::move(http));
         if (const Status open = open_listeners(); !open) {

@@ -144,6 +144,10 @@ class Tokens(harness.TestCase):
         self.assertNotEqual(adas["id"], bobs["id"])
         self.assertEqual(bobs["user"], "bob")
 
+    def audit(self):
+        text = (self.daemon.data / "audit.log").read_text()
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
     # --- the end of a token -------------------------------------------------------------------
     def test_revocation_works_at_once_and_ends_open_streams(self):
         job, gate = self.talking_job(self.ada)
@@ -163,6 +167,10 @@ class Tokens(harness.TestCase):
             gate.touch()
             harness.wait_until(lambda: "last\n" in other, 20, "and is told the rest")
             self.assertNotIn("last\n", log)
+        for what in ({"operation": "revokeToken", "status": 204, "owner": "ada"},
+                     {"refused": "token", "path": "/v1/whoami", "owner": "ada", "token": own}):
+            harness.wait_until(lambda what=what: any(what.items() <= line.items() for line in self.audit()), 20,
+                               f"the audit log has {what}")
         self.daemon.wait_state(job, "succeeded")
 
     def test_a_stream_ends_when_its_token_expires(self):

@@ -61,6 +61,9 @@ void AuditLog::answered(const AuditEntry& entry, int status, std::string_view ma
     }
     line["operation"] = entry.operation;
     line["path"] = short_path(entry.path);
+    if (!entry.owner.empty()) {
+        line["owner"] = entry.owner;
+    }
     line["status"] = status;
     if (!made.empty()) {
         line["made"] = made;
@@ -87,11 +90,16 @@ bool AuditLog::take(Budget& budget, Json& line) const {
     return true;
 }
 
-void AuditLog::refused(std::string_view what, const std::string& remote, const std::string& path) {
+void AuditLog::refused(std::string_view what, const std::string& remote, const std::string& path,
+                       const AuditOwner& owner) {
     Json line = line_of(clock_, remote);
     const std::string shown = short_path(path);
     line["refused"] = what;
     line["path"] = shown;
+    if (!owner.user.empty()) {
+        line["owner"] = owner.user;
+        line["token"] = owner.token;
+    }
     if (!take(refusals_, line)) {
         return;
     }

@@ -30,6 +30,13 @@ struct AuditEntry {
     std::string remote;   // address of the peer
     std::string operation;
     std::string path;
+    std::string owner{};  // of the token that is to be revoked; "" = of none
+};
+
+// Whose a refused token was, and which; both empty: nobody's.
+struct AuditOwner {
+    std::string user{};
+    std::string token{};
 };
 
 class AuditLog {
@@ -44,8 +51,9 @@ class AuditLog {
     // A request that changes something was answered with `status`, of which 400 and above have
     // changed nothing; `made`: the path of what it made, "" if nothing.
     void answered(const AuditEntry& entry, int status, std::string_view made);
-    // A token, or an agent's ticket, that is not good.
-    void refused(std::string_view what, const std::string& remote, const std::string& path);
+    // A token, or an agent's ticket, that is not good; `owner`: of one that was.
+    void refused(std::string_view what, const std::string& remote, const std::string& path,
+                 const AuditOwner& owner = {});
     // Waits until all lines so far are in the file, or were tried: false.
     bool flush();
 

@@ -101,6 +101,12 @@ std::string PageSessions::why_refused(const std::string& secret_sha256) const {
     return out.empty() && ended(row) ? "the session expired at " + to_rfc3339(row.expires_at) : out;
 }
 
+AuditOwner PageSessions::whose(const std::string& secret_sha256) const {
+    const auto found = by_hash_.find(secret_sha256);
+    return found == by_hash_.end() ? AuditOwner{}
+                                   : AuditOwner{found->second->user, found->second->name};
+}
+
 Result<PageSessions::Code> PageSessions::make_code(const Principal& who) {
     if (!tokens_.owner(who.token)) {
         return fail(Errc::conflict, "a code is made with a token");

@@ -50,6 +50,8 @@ class PageSessions {
     std::optional<Principal> authenticate(const std::string& secret_sha256) const;
     // Why the session of the cookie with this hash has ended; "" = it has not, or there is none.
     std::string why_refused(const std::string& secret_sha256) const;
+    // Whose session it was, and of which token; empty: there is none.
+    AuditOwner whose(const std::string& secret_sha256) const;
     // A code for `who` to sign in with, once. Not durable. conflict: `who` came without a token.
     Result<Code> make_code(const Principal& who);
     // Signs in with a code or a token. denied: it is unknown, used or has ended; exhausted: the

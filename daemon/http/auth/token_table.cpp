@@ -156,6 +156,12 @@ std::string TokenTable::why_refused(const std::string& token_sha256) const {
     return found == by_hash_.end() ? std::string{} : why_ended(found->second->id);
 }
 
+AuditOwner TokenTable::whose(const std::string& token_sha256) const {
+    const auto found = by_hash_.find(token_sha256);
+    return found == by_hash_.end() ? AuditOwner{}
+                                   : AuditOwner{found->second->user, found->second->id};
+}
+
 Task<void> TokenTable::write_use(std::string id, UnixMillis at) {
     const Status written = co_await store_.use_token(std::move(id), at);
     if (!written) {

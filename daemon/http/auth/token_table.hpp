@@ -5,6 +5,7 @@
 #pragma once
 
 #include "daemon/control/base/jobs_account.hpp"
+#include "daemon/http/auth/audit_log.hpp"
 #include "daemon/http/base/router.hpp"
 #include "daemon/store/store.hpp"
 #include "job/async/task_group.hpp"
@@ -57,6 +58,14 @@ class TokenTable {
     std::string why_ended(const std::string& id) const;
     // The same of the token with this hash.
     std::string why_refused(const std::string& token_sha256) const;
+
+    // Whose the token with this hash is, or was, and its id; and whose the one with this id. Empty:
+    // there is none.
+    AuditOwner whose(const std::string& token_sha256) const;
+    std::string user_of(const std::string& id) const {
+        const auto found = rows_.find(id);
+        return found == rows_.end() ? std::string{} : found->second.user;
+    }
 
     // The token as list() shows it and its secret as `token`; durable. It ends with the token that
     // `by` came with, at the latest. denied: it would have more rights than `by`, or belong to

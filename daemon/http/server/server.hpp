@@ -85,6 +85,10 @@ struct HttpSettings {
     // Why the token or, if so, the cookie with this hash counts no more; "" = it never did. Only
     // who has had the secret is told.
     std::function<std::string(const std::string& sha256, bool cookie)> why_refused{};
+    // For the audit log: whose that token was, or that session's; and the user whose token has this
+    // id, also if it has ended. Empty: there is no such token.
+    std::function<AuditOwner(const std::string& sha256, bool cookie)> whose{};
+    std::function<std::string(const std::string& id)> token_user{};
     AuditLog* audit = nullptr;  // outlives the server; nullptr = changes are written nowhere
     HttpLimits limits{};
 };

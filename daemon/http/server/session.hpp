@@ -62,7 +62,7 @@ class Session {
     std::optional<AuditEntry> change_of(const Route* route) const;
     void note_change(AuditEntry change, const HttpResponse& response);
     // Of a credential that is not good.
-    void note_refusal(std::string_view what, const std::string& path);
+    void note_refusal(std::string_view what, const std::string& path, const AuditOwner& owner = {});
     // A write that another site's page may have begun.
     std::optional<HttpResponse> check_origin(const Route& route, bool with_cookie) const;
     std::optional<HttpResponse> check_body(const Route& route) const;

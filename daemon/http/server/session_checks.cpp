@@ -144,10 +144,14 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
         principal = server_.authenticator()(token_.hash(token));
     }
     if (!principal) {
+        const bool shown = with_cookie_ || !token.empty();
         if (with_cookie_ || !authorization.empty()) {
-            note_refusal(with_cookie_ ? "cookie" : "token", request_.path);
+            const bool known = server_.settings().whose && shown;
+            note_refusal(
+                with_cookie_ ? "cookie" : "token", request_.path,
+                known ? server_.settings().whose(token_.last_hash(), with_cookie_) : AuditOwner{});
         }
-        const bool named = server_.settings().why_refused && (with_cookie_ || !token.empty());
+        const bool named = server_.settings().why_refused && shown;
         const std::string why =
             named ? server_.settings().why_refused(token_.last_hash(), with_cookie_) : "";
         auto response = protocol_problem(
@@ -177,7 +181,11 @@ std::optional<AuditEntry> Session::change_of(const Route* route) const {
     if (who.user.empty() && route->scope != Scope::open) {
         return std::nullopt;  // refused, which has been answered already
     }
-    return AuditEntry{who.user, who.token, who.session, remote_, route->operation, request_.path};
+    AuditEntry out{who.user, who.token, who.session, remote_, route->operation, request_.path};
+    if (route->operation == "revokeToken" && server_.settings().token_user) {
+        out.owner = server_.settings().token_user(std::string{request_.param()});
+    }
+    return out;
 }
 
 void Session::note_change(AuditEntry change, const HttpResponse& response) {
@@ -201,10 +209,11 @@ void Session::note_change(AuditEntry change, const HttpResponse& response) {
         made == response.headers.end() ? std::string_view{} : made->second);
 }
 
-void Session::note_refusal(std::string_view what, const std::string& path) {
+void Session::note_refusal(std::string_view what, const std::string& path,
+                           const AuditOwner& owner) {
     server_.metrics().token_refused();
     if (server_.settings().audit != nullptr) {
-        server_.settings().audit->refused(what, remote_, path);
+        server_.settings().audit->refused(what, remote_, path, owner);
     }
 }
 

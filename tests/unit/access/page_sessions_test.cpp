@@ -170,9 +170,14 @@ TEST_F(PageSessionsTest, WhoHadTheSecretIsToldWhyItCountsNoMore) {
         EXPECT_EQ(tokens_->why_refused(sha256_hex(brief)), expired);
         EXPECT_EQ(json(sign_in("token", brief))["detail"], expired);
         EXPECT_EQ(why(by_eve), revoked);
+        EXPECT_EQ(sessions_->whose(sha256_hex(cookie_of(by_eve))).user, "eve");
+        EXPECT_EQ(tokens_->whose(sha256_hex(eve_)).user, "eve");
+        EXPECT_EQ(tokens_->user_of(tokens_->whose(sha256_hex(eve_)).token), "eve");
         EXPECT_EQ(json(sign_in("token", eve_))["detail"], revoked);
         EXPECT_EQ(why(by_uma), "");
         EXPECT_EQ(tokens_->why_refused(sha256_hex("lks_wrong")), "");
+        EXPECT_EQ(tokens_->whose(sha256_hex("lks_wrong")).user, "");
+        EXPECT_EQ(tokens_->user_of("tk-none"), "");
         EXPECT_EQ(json(sign_in("token", "lks_wrong"))["detail"], "there is no such token");
     }
     clock_.advance(std::chrono::seconds{limits::kPageSessionSeconds - 60});

@@ -2,6 +2,7 @@
 // cannot be written.
 #include "daemon/http/auth/audit_log.hpp"
 
+#include "job/base/digest.hpp"
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -97,6 +98,31 @@ TEST_F(AuditLogTest, WrongTokensAreCountedAllAndWrittenSome) {
     EXPECT_EQ(all.back()["path"], "/echo");
     EXPECT_EQ(all.back()["not_written"], 30);
     EXPECT_EQ(test::text_of(file_).find("wrong"), std::string::npos);
+}
+
+TEST_F(AuditLogTest, WhoseTokenWasRevokedOrIsSentAfterItsEndIsInTheLine) {
+    HttpSettings settings;
+    settings.audit = &log_;
+    settings.whose = [](const std::string& hash, bool cookie) {
+        return hash == sha256_hex("ended") && !cookie ? AuditOwner{"uma", "tk-1"} : AuditOwner{};
+    };
+    start(std::move(settings));
+    EXPECT_EQ(status_in(change("ended")), 401);
+    EXPECT_EQ(status_in(change("wrong")), 401);
+    AuditEntry entry;
+    entry.user = "root";
+    entry.token = "tk-2";
+    entry.operation = "revokeToken";
+    entry.owner = "uma";
+    log_.answered(entry, 204, "");
+    const auto all = lines();
+    ASSERT_EQ(all.size(), 3U);
+    EXPECT_EQ(all[0]["owner"], "uma");
+    EXPECT_EQ(all[0]["token"], "tk-1");
+    EXPECT_FALSE(all[1].contains("owner"));
+    EXPECT_FALSE(all[1].contains("token"));
+    EXPECT_EQ(all[2]["user"], "root");
+    EXPECT_EQ(all[2]["owner"], "uma");
 }
 
 TEST_F(AuditLogTest, AFileThatIsMovedAwayIsMadeAnew) {
