@@ -163,7 +163,7 @@ Result<TlsSetup> set_up_tls(const DaemonSettings& settings, const ListenPlan& pl
         write_file_atomic(data / "fingerprint", certificate->fingerprint + "\n", 0644);
     LOCKSTEP_TRY(written);
     log::info("TLS", {{"fingerprint", certificate->fingerprint}});
-    return TlsSetup{std::move(*context), certificate->fingerprint};
+    return TlsSetup{std::move(*context), certificate->fingerprint, certificate->not_after};
 }
 
 std::string url_for_others(const tcp::endpoint& bound, bool tls) {

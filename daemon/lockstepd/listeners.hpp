@@ -38,6 +38,7 @@ Result<ListenPlan> plan_listeners(const DaemonSettings& settings);
 struct TlsSetup {
     std::shared_ptr<TlsContext> context;
     std::string fingerprint;
+    UnixMillis not_after = 0;
 };
 // The configured certificate, or the one in <data>/tls, made at the first start. Logs the
 // fingerprint and writes it to <data>/fingerprint (0644). invalid: the configured one is not good.

@@ -16,6 +16,7 @@
 #include "daemon/lockstepd/remote_write.hpp"
 #include "daemon/lockstepd/service_manager.hpp"
 #include "daemon/lockstepd/settings.hpp"
+#include "daemon/telemetry/exposition/expiry_metrics.hpp"
 #include "job/async/loose_thread.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
@@ -197,6 +198,7 @@ class Daemon {
             auto made = set_up_tls(settings_, *plan, data_.path(), clock_.wall());
             LOCKSTEP_TRY(made);
             tls = std::move(*made);
+            expiry_metrics_.certificate(tls.not_after);
         }
         const auto listen = [&](const ListenAddress& where, Surface surface) {
             return server_->listen(where.host, where.port, surface,
@@ -294,6 +296,7 @@ class Daemon {
                 continue;
             }
             server_->show(made->context);
+            expiry_metrics_.certificate(made->not_after);
             if (!agents_listener_.fingerprint.empty()) {
                 agents_listener_.fingerprint = made->fingerprint;
                 co_await control_->serve_agents_as(agents_listener_);
@@ -313,6 +316,11 @@ class Daemon {
                 break;
             }
             slurm_metrics_.refresh();
+            if (due >= tokens_due_) {
+                constexpr auto kTokensEvery = std::chrono::seconds{10};
+                tokens_due_ = due + kTokensEvery;
+                expiry_metrics_.tokens(tokens_->first_ends());
+            }
             manager_.alive(std::chrono::steady_clock::now());
             metrics_.event_loop_lag.Observe(
                 std::chrono::duration<double>(std::chrono::steady_clock::now() - due).count());
@@ -368,6 +376,8 @@ class Daemon {
     TaskGroup tasks_{io_};
     telemetry::DaemonMetrics metrics_;
     telemetry::DiskMetrics disk_metrics_{metrics_.registry(), {"data", "runs"}};
+    telemetry::ExpiryMetrics expiry_metrics_{metrics_.registry()};
+    std::chrono::steady_clock::time_point tokens_due_{};
     std::unique_ptr<DiskWatch> disk_;
     SlurmMetrics slurm_metrics_{metrics_};
     std::unique_ptr<Store> store_;

@@ -125,10 +125,10 @@ class Network(harness.TestCase):
             connection.close()
 
 
-def make_certificate(folder, name):
+def make_certificate(folder, name, days=30):
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-                    "-nodes", "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1",
+                    "-nodes", "-days", str(days), "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1",
                     "-out", certificate, "-keyout", key], check=True, capture_output=True)
     return certificate, key
 
@@ -154,6 +154,11 @@ class Renewed(harness.TestCase):
         harness.TlsDaemon.connect = connect
         super().setUp()
 
+    def not_after(self):
+        [line] = [line for line in self.daemon.text("/metrics").splitlines()
+                  if line.startswith("lockstep_certificate_not_after_timestamp_seconds ")]
+        return float(line.split()[1])
+
     def shown(self):
         address = urllib.parse.urlsplit(self.daemon.url)
         return ssl.get_server_certificate((address.hostname, address.port), timeout=20)
@@ -167,13 +172,15 @@ class Renewed(harness.TestCase):
             "waits", "/bin/sh", "-c", f"while [ ! -e {release} ]; do sleep 0.05; done"))
         self.daemon.wait_state(job["id"], "running")
         first, first_shown = self.daemon.fingerprint, self.shown()
-        for made, place in zip(make_certificate(self.folder, "next"), (self.certificate, self.key)):
+        first_end = self.not_after()
+        for made, place in zip(make_certificate(self.folder, "next", 90), (self.certificate, self.key)):
             made.replace(place)
         os.kill(self.daemon.process.pid, signal.SIGHUP)
         harness.wait_until(lambda: self.told(job) != first, 20, "the agents are told of the new certificate")
         self.assertNotEqual(self.shown(), first_shown)
         self.assertEqual(self.shown().strip(), self.certificate.read_text().strip())
         self.assertEqual(self.told(job), self.daemon.fingerprint)
+        self.assertGreaterEqual(self.not_after(), first_end + 86400, "of the one that is shown")
         # One that is no good changes nothing; the next job's agent meets what is shown.
         second = self.daemon.fingerprint
         self.key.write_text("no key")

@@ -63,7 +63,7 @@ LOCAL = {
     "daemon/http/routes/web_page.cpp": {"kWebFileBytes": "read"},
     "daemon/http/server/event_feed.cpp": {"kReplayPage": "turn"},
     "daemon/http/server/server.cpp": {"kAcceptRetry": "retry"},
-    "daemon/lockstepd/main.cpp": {"kPeriod": "poll"},
+    "daemon/lockstepd/main.cpp": {"kPeriod": "poll", "kTokensEvery": "poll"},
     "daemon/telemetry/exposition/exposition.cpp": {"kJobBytes": "cost"},
     "daemon/telemetry/exposition/gpu_exposition.cpp": {"kGpuSampleBytes": "cost"},
     "daemon/telemetry/exposition/metric_text.hpp": {"kPieceBytes": "buffer"},

@@ -55,6 +55,16 @@ CASES = {
         # Fills as fast with much room left, and stands still with little.
         [('lockstep_disk_free_bytes{folder="runs"}', "8000-10x200"), ('lockstep_disk_size_bytes{folder="runs"}', "10000x200"),
          ('lockstep_disk_free_bytes{folder="data"}', "1000x200"), ('lockstep_disk_size_bytes{folder="data"}', "10000x200")]),
+    "LockstepCertificateEnds": (
+        90, [('lockstep_certificate_not_after_timestamp_seconds{instance="c"}', f"{13 * 86400}x200")], {"instance": "c"},
+        # Three weeks are left; one that was renewed within the hour.
+        [('lockstep_certificate_not_after_timestamp_seconds{instance="c"}', f"{21 * 86400}x200"),
+         ('lockstep_certificate_not_after_timestamp_seconds{instance="d"}', f"{13 * 86400}x50 {90 * 86400}x150")]),
+    "LockstepTokenEnds": (
+        90, [('lockstep_token_not_after_timestamp_seconds{role="viewer"}', f"{13 * 86400}x200")], {"role": "viewer"},
+        [('lockstep_token_not_after_timestamp_seconds{role="viewer"}', f"{21 * 86400}x200"),
+         # Replaced, and not used any more.
+         ('lockstep_token_not_after_timestamp_seconds{role="admin"}', f"{13 * 86400}x50 stale")]),
     "LockstepSlurmUnreachable": (
         5, [("lockstep_slurm_last_success_timestamp_seconds", "60x9")], {},
         [("lockstep_slurm_last_success_timestamp_seconds", rising(60))]),

@@ -18,6 +18,8 @@ namespace {
 
 constexpr UnixMillis kUseNoted = 60'000;  // how coarse last_used_at is
 constexpr UnixMillis kSecond = 1000;
+constexpr UnixMillis kLongLife = 60 * 86'400 * kSecond;  // twice what one has by default
+constexpr UnixMillis kInUse = 2 * 86'400 * kSecond;      // after its last use
 
 Error at_field(Errc code, std::string_view field, std::string message) {
     std::vector<FieldError> fields{{"/" + std::string{field}, message}};
@@ -160,6 +162,18 @@ AuditOwner TokenTable::whose(const std::string& token_sha256) const {
     const auto found = by_hash_.find(token_sha256);
     return found == by_hash_.end() ? AuditOwner{}
                                    : AuditOwner{found->second->user, found->second->id};
+}
+
+std::map<std::string, UnixMillis> TokenTable::first_ends() const {
+    std::map<std::string, UnixMillis> out;
+    for (const auto& [id, row] : rows_) {
+        if (!ended(row) && row.expires_at != 0 && row.expires_at - row.created_at >= kLongLife &&
+            clock_.wall() - row.last_used_at <= kInUse) {
+            UnixMillis& first = out.try_emplace(row.role, row.expires_at).first->second;
+            first = std::min(first, row.expires_at);
+        }
+    }
+    return out;
 }
 
 Task<void> TokenTable::write_use(std::string id, UnixMillis at) {

@@ -66,6 +66,9 @@ class TokenTable {
         const auto found = rows_.find(id);
         return found == rows_.end() ? std::string{} : found->second.user;
     }
+    // When the first of the tokens ends that were made for long and are in use, by role: a program
+    // would be refused. People who have one for a month make another.
+    std::map<std::string, UnixMillis> first_ends() const;
 
     // The token as list() shows it and its secret as `token`; durable. It ends with the token that
     // `by` came with, at the latest. denied: it would have more rights than `by`, or belong to

@@ -49,6 +49,35 @@ TEST_F(TokenTableTest, ThirtyDaysUnlessSaidOtherwise) {
     EXPECT_FALSE(tokens_->authenticate(sha256_hex(secret)));
 }
 
+// For an alert: a program whose token has ended is refused, and nobody had been told.
+TEST_F(TokenTableTest, TheFirstEndIsThatOfALongTokenInUse) {
+    constexpr int kYear = 365 * 86'400;
+    const auto made = [&](const std::string& name, const std::string& role, int seconds) {
+        return make(
+            root_,
+            dump_json({{"name", name}, {"user", name}, {"role", role}, {"expires_in", seconds}}));
+    };
+    const Json year = made("prometheus", "viewer", kYear);
+    const Json half = made("backup", "viewer", kYear / 2);
+    const Json month = made("person", "viewer", 30 * 86'400);
+    const UnixMillis begin = clock_.wall();
+    EXPECT_TRUE(tokens_->first_ends().empty()) << "none has been used";
+    const auto use = [&](const Json& token) {
+        return tokens_->authenticate(sha256_hex(token["token"].get<std::string>())).has_value();
+    };
+    EXPECT_TRUE(use(month));
+    EXPECT_TRUE(tokens_->first_ends().empty());
+    EXPECT_TRUE(use(year));
+    EXPECT_EQ(tokens_->first_ends().at("viewer"), begin + kYear * 1000LL);
+    EXPECT_TRUE(use(half));
+    EXPECT_EQ(tokens_->first_ends().at("viewer"), begin + kYear / 2 * 1000LL);
+    clock_.advance(std::chrono::hours{49});
+    EXPECT_TRUE(use(year));
+    EXPECT_EQ(tokens_->first_ends().at("viewer"), begin + kYear * 1000LL) << "it has been replaced";
+    EXPECT_EQ(call_as(root_, "DELETE /v1/tokens/" + year["id"].get<std::string>()).status, 204);
+    EXPECT_TRUE(tokens_->first_ends().empty());
+}
+
 TEST_F(TokenTableTest, ARestartKeepsTokensAndRevocations) {
     const Json made = make(root_, R"({"name":"x","user":"bob","scopes":["metrics","read"]})");
     const std::string gone = made["token"];

@@ -1,5 +1,6 @@
 #include "daemon/telemetry/exposition/daemon_metrics.hpp"
 
+#include "daemon/telemetry/exposition/expiry_metrics.hpp"
 #include "daemon/telemetry/exposition/process_metrics.hpp"
 
 #include <gmock/gmock.h>
@@ -49,6 +50,28 @@ TEST(DaemonMetrics, CountsRequestsByRouteMethodAndCode) {
                 HasSubstr("lockstep_http_request_duration_seconds_sum{" + labels + "} 7.0035\n"));
     EXPECT_THAT(text,
                 HasSubstr("lockstep_http_request_duration_seconds_count{" + labels + "} 3\n"));
+}
+
+TEST(ExpiryMetrics, SaysWhenWhatThereIsEnds) {
+    DaemonMetrics metrics;
+    ExpiryMetrics expiry{metrics.registry()};
+    EXPECT_THAT(text_of(metrics), Not(HasSubstr("not_after_timestamp_seconds ")));
+    EXPECT_THAT(text_of(metrics), Not(HasSubstr("not_after_timestamp_seconds{")));
+    expiry.certificate(1'800'000'000'000);
+    expiry.tokens({{"admin", 1'700'000'000'000}, {"viewer", 1'750'000'000'000}});
+    EXPECT_THAT(text_of(metrics),
+                HasSubstr("lockstep_certificate_not_after_timestamp_seconds 1800000000\n"));
+    EXPECT_THAT(
+        text_of(metrics),
+        HasSubstr("lockstep_token_not_after_timestamp_seconds{role=\"admin\"} 1700000000\n"));
+    expiry.certificate(1'900'000'000'000);
+    expiry.tokens({{"viewer", 1'760'000'000'000}});
+    EXPECT_THAT(text_of(metrics),
+                HasSubstr("lockstep_certificate_not_after_timestamp_seconds 1900000000\n"));
+    EXPECT_THAT(
+        text_of(metrics),
+        HasSubstr("lockstep_token_not_after_timestamp_seconds{role=\"viewer\"} 1760000000\n"));
+    EXPECT_THAT(text_of(metrics), Not(HasSubstr("role=\"admin\"")));
 }
 
 TEST(DaemonMetrics, KnownReasonsAreThereFromTheStart) {
