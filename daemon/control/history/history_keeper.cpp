@@ -78,10 +78,11 @@ Task<Status> HistoryKeeper::restore(const Job& job) {
     JobId id = job.id;
     const bool over = is_final(job.state);
     const auto ranks = static_cast<std::size_t>(job.spec.world_size());
-    co_return co_await load(id, ranks, over);
+    const double still_at = last_suspension(job);
+    co_return co_await load(id, ranks, over, still_at);
 }
 
-Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over) {
+Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over, double still_at) {
     const std::function<Result<StoredHistory>(Database&)> work = [id](Database& db) {
         return read_stored(db, id, limits::kRestoreSamples, kStoredBatchBytes);
     };
@@ -92,6 +93,7 @@ Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over) {
         co_return Status{};
     }
     JobSeries& series = context_.series.job(id.value, ranks);
+    series.stood_still(still_at);
     restore_history(id, *stored, series);
     const auto history = series.keep_history().shared_from_this();
     if (!stored->batches.empty()) {
@@ -362,7 +364,7 @@ Task<void> HistoryKeeper::pack_leftover(JobId id) {
         co_return;
     }
     const auto ranks = static_cast<std::size_t>(job->spec.world_size());
-    const Status loaded = co_await load(id, ranks, false);
+    const Status loaded = co_await load(id, ranks, false, 0);
     const JobSeries* series = context_.series.find(id.value);
     if (!loaded || series == nullptr || series->history() == nullptr) {
         log::warn("telemetry outside history does not read back", {{"job", id.value}});

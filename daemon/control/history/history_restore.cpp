@@ -269,6 +269,14 @@ void restore_log(const JobId& job, const LogRow& row, JobSeries& series) {
     }
 }
 
+double last_suspension(const Job& job) {
+    constexpr double kMillis = 1000;
+    const Attempt* attempt = job.attempt();
+    return attempt == nullptr || attempt->suspensions.empty()
+               ? 0
+               : static_cast<double>(attempt->suspensions.back().from) / kMillis;
+}
+
 std::string encode_state(const JobSeries& series) {
     std::string out;
     // Agents of earlier attempts are gone: their allocations have ended.

@@ -46,6 +46,10 @@ void restore_history(const JobId& job, const StoredHistory& stored, telemetry::J
 void restore_log(const JobId& job, const LogRow& row, telemetry::JobSeries& series);
 void restore_batches(const std::vector<BatchRow>& batches, telemetry::JobSeries& series);
 
+// When the scheduler was last seen to have suspended the present attempt, seconds since the Unix
+// epoch; 0 = never. For JobSeries::stood_still().
+double last_suspension(const Job& job);
+
 std::string encode_state(const telemetry::JobSeries& series);
 // The GPUs that the state names, as far as it reads back.
 telemetry::GpuDirectory read_gpus(std::string_view text);

@@ -165,6 +165,7 @@ void Ingest::take(const std::vector<Item>& items,
 }
 
 void Ingest::take(AgentLink& link, const Batch& batch, telemetry::JobSeries& series, double now) {
+    series.stood_still(last_suspension(link.actor()->job()));
     const auto added = series.ingest(batch, link.attempt(), now);
     context_.metrics.ingest_samples.Increment(static_cast<double>(added.samples));
     if (added.late_rows > 0) {

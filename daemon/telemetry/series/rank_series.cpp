@@ -146,7 +146,7 @@ std::optional<double> RankSeries::mean(CoreMetric metric) const {
 
 bool RankSeries::add(std::int64_t step, double time, double received,
                      const std::vector<double>& values, std::size_t capacity,
-                     const std::vector<bool>& seen) {
+                     const std::vector<bool>& seen, double still_at) {
     const bool said = !is_only_seen(step, values, seen);
     if (step < 0 && has_further(values, seen)) {
         last_seen_ = received;
@@ -163,7 +163,8 @@ bool RankSeries::add(std::int64_t step, double time, double received,
         heap_ = count_heap();
     }
     if (said) {
-        if (reports_ > 0 && time > last_time_) {
+        const bool stood_still = last_time_ <= still_at && still_at <= time;
+        if (reports_ > 0 && time > last_time_ && !stood_still) {
             interval_.add(time - last_time_);
         }
         ++reports_;

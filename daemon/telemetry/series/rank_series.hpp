@@ -56,9 +56,10 @@ class RankSeries {
     // NaN without payload. `received`: the daemon's clock, seconds since the Unix epoch.
     // A step below 0 means not given: the rank's last step is used. At most `capacity` (≥ 2) rows
     // are kept. `seen`, by id: metrics beside the core ones that the agent sees (RankMetric::seen).
+    // `still_at`: when the job last stood still by the scheduler's doing, as `time`; 0 = never.
     // Whether earlier steps were replaced, see restart().
     bool add(std::int64_t step, double time, double received, const std::vector<double>& values,
-             std::size_t capacity, const std::vector<bool>& seen = {});
+             std::size_t capacity, const std::vector<bool>& seen = {}, double still_at = 0);
     // A new start of the rank: from its first report with a step s on, what was recorded for the
     // steps ≥ s is replaced. A merged row that reaches to s or beyond goes as a whole.
     void restart() { cut_pending_ = !empty(); }
@@ -96,7 +97,7 @@ class RankSeries {
     std::uint64_t nonfinite() const { return nonfinite_; }
     // Mean of the newest reports (EWMA20); nothing of a metric whose row has none.
     std::optional<double> mean(CoreMetric metric) const;
-    // Mean seconds between two reports.
+    // Mean seconds between two reports, but where the job stood still between them.
     std::optional<double> interval() const { return interval_.value(); }
 
     // Metrics that it has reported, and what all of it takes, bytes: kept up to date, not counted.

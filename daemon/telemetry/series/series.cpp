@@ -154,7 +154,7 @@ void JobSeries::add_row(std::size_t rank, std::int64_t step, double time, double
     const std::int64_t at = series.step_of(step);
     const std::size_t bytes = series.bytes();
     const std::size_t metrics = series.metrics();
-    if (series.add(step, time, received, values, capacity, seen_by_agent_)) {
+    if (series.add(step, time, received, values, capacity, seen_by_agent_, still_at_)) {
         recent_.clear(rank);
     }
     recent_.add(rank, at, values[index(CoreMetric::loss)], values[index(CoreMetric::step_seconds)]);

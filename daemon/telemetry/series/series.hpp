@@ -53,6 +53,10 @@ class JobSeries {
     // reports' own time is used then.
     Ingested ingest(const Batch& batch, std::int32_t attempt, double received);
 
+    // The scheduler had suspended the job at this time (seconds since the Unix epoch; 0 = never,
+    // and the newest counts): how long a rank then says nothing is no interval between reports.
+    void stood_still(double at) { still_at_ = at; }
+
     // Adds what was kept of a look at a node's GPUs, to history() only; how many rows. `received`
     // as above.
     std::size_t ingest(const GpuRows& rows, std::int32_t attempt, double received);
@@ -133,6 +137,7 @@ class JobSeries {
 
     std::vector<Rank> ranks_;
     std::size_t present_;
+    double still_at_ = 0;
     NewestReports newest_;
     RecentSteps recent_;
     std::size_t series_ = 0;

@@ -144,5 +144,46 @@ TEST_F(ControlSlurmTest, WhatIsSaidOfAHandoverIsAWarningOnce) {
     EXPECT_EQ(show(id)["warnings"], Json::array({"it may run on n1 again"}));
 }
 
+// A suspension of hours is no interval between two reports: a hang was seen after three times that.
+TEST_F(ControlSlurmTest, TheGapOfASuspensionIsNoIntervalBetweenReportsNorAfterARestart) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    auto report = [&, seq = std::uint64_t{0}]() mutable {
+        Batch rows;
+        rows.seq = ++seq;
+        rows.generation = 1;
+        for (int row = 0; row < 2; ++row) {
+            clock_.advance(std::chrono::seconds{5});
+            rows.add_row(0, static_cast<std::int64_t>(2 * seq) + row,
+                         static_cast<double>(clock_.wall()) / 1000);
+            rows.set("loss", 0.5);
+        }
+        agents[0].session->on_binary(encode_batch(rows));
+        until(
+            [&] {
+                const auto* ack = agents[0].peer->last<wire::Ack>();
+                return ack != nullptr && ack->batch == seq;
+            },
+            "kept");
+    };
+    const auto interval = [&] { return context_->series.find(id)->rank(0).interval().value_or(0); };
+    report();
+    const double usual = interval();
+    EXPECT_NEAR(usual, 5, 0.1);
+    scheduler_.seen.paused = true;
+    scheduler_.seen.message = "Slurm job 17 is suspended: its ranks do not move";
+    until([&] { return happened(id, "suspended"); }, "it is on disk");
+    clock_.advance(std::chrono::hours{3});
+    scheduler_.seen.paused = false;
+    until([&] { return told(id, "not suspended any more"); }, "it goes on");
+    report();
+    EXPECT_NEAR(interval(), 5, 0.1);
+    shut_down();
+    boot();
+    until([&] { return context_->series.find(id) != nullptr; }, "what was kept is read back");
+    until([&] { return context_->series.find(id)->rank(0).reports() == 4; }, "all of it");
+    EXPECT_NEAR(interval(), 5, 0.1);
+}
+
 }  // namespace
 }  // namespace lockstep

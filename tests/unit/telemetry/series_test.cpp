@@ -26,6 +26,29 @@ Batch batch(std::uint64_t seq, std::uint32_t node, std::uint32_t rank, std::int6
     return result;
 }
 
+// The gap counted as the time between two reports for some twenty of them: a hang after it was seen
+// hours late.
+TEST(JobSeries, AnIntervalInWhichTheJobStoodStillIsNone) {
+    JobSeries job{1};
+    auto report = [&job, seq = std::uint64_t{0}](std::int64_t step, double time) mutable {
+        Batch one;
+        one.seq = ++seq;
+        one.generation = 1;
+        one.add_row(0, step, time);
+        job.ingest(one, 1, time);
+    };
+    report(1, 1000);
+    report(2, 1010);
+    EXPECT_EQ(job.rank(0).interval(), 10.0);
+    job.stood_still(1015);
+    report(3, 9000);
+    EXPECT_EQ(job.rank(0).interval(), 10.0);
+    report(4, 9010);
+    EXPECT_EQ(job.rank(0).interval(), 10.0);
+    report(5, 9031);
+    EXPECT_GT(job.rank(0).interval(), 10.0) << "what comes after it counts";
+}
+
 TEST(JobSeries, KnowsTheStepsOfEveryGeneration) {
     JobSeries job{2};
     Batch saved = batch(1, 0, 0, 1, 5);  // step s at 1000 + s
