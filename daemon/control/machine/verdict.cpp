@@ -37,6 +37,13 @@ bool at_time_limit(const Job& job, UnixMillis heard_at) {
                            std::chrono::milliseconds{limits::kPlacedLate}.count();
 }
 
+// … and so it was, perhaps, where the scheduler takes the nodes back: its word decides whether the
+// job goes on. A rank's failure alone ends such a job, which may take the seconds until that word.
+bool only_preemption_recovers(const Job& job) {
+    return job.spec.recovery.has(RecoveryTrigger::preemption) &&
+           !job.spec.recovery.has(RecoveryTrigger::rank_failure);
+}
+
 // Its ranks' own words, and the scheduler ended the allocation within its grace: what they say came
 // of that. A node is taken to be lost only if they name no failure of their own.
 bool came_of(const Draft& draft, const Observation& seen) {
@@ -87,7 +94,7 @@ bool wants_verdict(const Job& job) {
         case CauseClass::rank_signal:
             return first.signal == SIGTERM || first.signal == SIGKILL;
         case CauseClass::rank_exit:
-            return is_shells_word(first.exit_code) ||
+            return is_shells_word(first.exit_code) || only_preemption_recovers(job) ||
                    at_time_limit(job, generation.failure_heard_at);
         default:
             return false;

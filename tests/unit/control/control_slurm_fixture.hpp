@@ -59,8 +59,8 @@ class ControlSlurmTest : public ControlTest {
         return agent;
     }
     // A job whose two ranks run in allocation 17.
-    std::string running(std::vector<TestAgent>& agents) {
-        const std::string id = submit()->id;
+    std::string running(std::vector<TestAgent>& agents, const std::string& extra = "") {
+        const std::string id = submit("", "body", extra)->id;
         until([&] { return scheduler_.submissions == 1; }, "handed over");
         for (std::int32_t node = 0; node < 2; ++node) {
             agents.push_back(hello_from(node, "17"));

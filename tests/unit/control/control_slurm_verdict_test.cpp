@@ -72,6 +72,44 @@ TEST_F(ControlSlurmTest, WhereTheSchedulersWordIsWaitedForTheAgentsLeave) {
     EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
 }
 
+// Its ranks' handlers of SIGTERM had all ended them before an agent had read its own: the job had
+// failed by its ranks, and was not taken up again.
+TEST_F(ControlSlurmTest, RanksThatEndAsTheirNodesAreTakenBackAreRecoveredFrom) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents, R"(},"recovery":{"on":["preemption"]},"labels":{)");
+    for (const std::int32_t rank : {0, 1}) {
+        agents[static_cast<std::size_t>(rank)].say(exit(1, rank, 1));
+    }
+    for (const TestAgent& agent : agents) {
+        until([&] { return agent.peer->last<wire::Stop>() != nullptr; }, "STOP");
+    }
+    EXPECT_EQ(state(id), "running") << "the scheduler's word is waited for";
+    ended(CauseClass::preempted, "Slurm job 17 was preempted");
+    for (const TestAgent& agent : agents) {
+        agent.session->on_closed();
+    }
+    until([&] { return show(id)["attempts"].size() > 1; }, "another attempt");
+    EXPECT_EQ(show(id)["attempts"][0]["cause"]["class"], "preempted") << show(id)["attempts"];
+}
+
+TEST_F(ControlSlurmTest, RanksThatFailByThemselvesEndTheJobThatOnlyPreemptionRecovers) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents, R"(},"recovery":{"on":["preemption"]},"labels":{)");
+    for (const std::int32_t rank : {0, 1}) {
+        agents[static_cast<std::size_t>(rank)].say(exit(1, rank, 1));
+    }
+    for (const TestAgent& agent : agents) {
+        until([&] { return agent.peer->last<wire::Stop>() != nullptr; }, "STOP");
+    }
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.message = "Slurm job 17 failed";
+    for (const TestAgent& agent : agents) {
+        agent.session->on_closed();
+    }
+    until([&] { return state(id) == "failed"; }, "failed, with no time gone by");
+    EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
+}
+
 TEST_F(ControlSlurmTest, ANodeThatSlurmNamesIsLostThoughAnotherWasMissedFirst) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
