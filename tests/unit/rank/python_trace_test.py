@@ -9,9 +9,9 @@ import pathlib
 import sys
 import tempfile
 import threading
-import time
 import types
 import unittest
+from unittest import mock
 
 HOOKS = pathlib.Path(__file__).resolve().parents[3] / "job" / "rank" / "python" / "hooks"
 
@@ -97,6 +97,27 @@ class Form(unittest.TestCase):
         self.assertEqual(rest.rows(), [("PjitFunction(f)", 9, 9, 1)])
 
 
+class Clock:
+    """Stands in for `time` where one thread records and waits: no result depends on how busy the machine is."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Timed(unittest.TestCase):
+    def setUp(self):
+        self.clock = Clock()
+        patch = mock.patch.object(trace, "time", self.clock)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+
 class Recorded(trace.Recording):
     """Of a framework that does `rate` operations a second, and knows no other profiler than `theirs_is_on`."""
 
@@ -126,28 +147,28 @@ class Recorded(trace.Recording):
         if self.theirs_is_on:
             return False
         self.did.append("start")
-        self.began = time.monotonic()
+        self.began = trace.time.monotonic()
         return True
 
     def stop(self):
         self.did.append("stop")
-        return self.rate * (time.monotonic() - self.began)
+        return self.rate * (trace.time.monotonic() - self.began)
 
     def amount(self, recorded):
         return recorded
 
     def until(self, state):
-        end = time.monotonic() + 10
-        while self.state != state and time.monotonic() < end:
+        end = trace.time.monotonic() + 10
+        while self.state != state and trace.time.monotonic() < end:
             self.tick()
-            time.sleep(0.01)
+            trace.time.sleep(0.01)
 
 
-class Who(unittest.TestCase):
+class Who(Timed):
     ENDING = threading.Event()
 
     def wait(self, recording, seconds=20.0):
-        why = recording.wait(time.monotonic() + seconds, self.ENDING)
+        why = recording.wait(self.clock.now + seconds, self.ENDING)
         recording.disarm()
         self.assertEqual(recording.did[-1], "unhook")
         self.assertEqual(recording.did.count("start"), recording.did.count("stop"))
@@ -181,10 +202,10 @@ class Who(unittest.TestCase):
 
     def test_one_that_does_nothing_yet_is_looked_at_again(self):
         recording = Recorded(rate=0)
-        end = time.monotonic() + 10
-        while recording.did.count("start") < 3 and time.monotonic() < end:
+        end = self.clock.now + 10
+        while recording.did.count("start") < 3 and self.clock.now < end:
             recording.tick()
-            time.sleep(0.01)
+            self.clock.sleep(0.01)
         recording.rate = 100
         self.assertEqual(self.wait(recording), "")
         self.assertGreater(recording.recorded, 0)
@@ -236,10 +257,11 @@ class Who(unittest.TestCase):
         self.wait(recording)
 
 
-class Jax(unittest.TestCase):
+class Jax(Timed):
     """JAX as far as it is looked at, with a session of the test's own."""
 
     def setUp(self):
+        super().setUp()
         self.made = []
 
         class ProfilerSession:
@@ -262,7 +284,7 @@ class Jax(unittest.TestCase):
         recording = jax_trace.Recording(0.2)
         theirs = self.native.ProfilerSession
         recording.arm()
-        why = recording.wait(time.monotonic() + seconds, threading.Event())
+        why = recording.wait(self.clock.now + seconds, threading.Event())
         recording.disarm()
         self.assertIs(self.native.ProfilerSession, theirs)
         return why
