@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 namespace lockstep {
 namespace {
 
@@ -169,10 +171,10 @@ TEST_F(DesyncWatchTest, AHealthyJobsLookIsOnePassOverItsRanks) {
     const std::vector<RasGroup> all{group(std::vector<std::uint64_t>(4'000, 7))};
     const auto status = parse_ras_status(ras_words(all));
     ASSERT_TRUE(status);
-    const auto began = std::chrono::steady_clock::now();
+    const std::clock_t began = std::clock();  // the processor's time: others may need it too
     watch_->take(*status, DesyncWatch::TimePoint{Seconds{2}});
     // Tens of milliseconds, with a sanitizer hundreds; to compare all with all took seconds.
-    EXPECT_LT(std::chrono::steady_clock::now() - began, Seconds{1});
+    EXPECT_LT(std::clock() - began, CLOCKS_PER_SEC);
 }
 
 TEST_F(DesyncWatchTest, ARankWhoseCountMovesIsSlowAndNotNamed) {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <functional>
 
 namespace lockstep::test {
@@ -158,10 +158,9 @@ TEST(PreflightConnections, APairThatIsRefusedIsNotOnlyWarnedOf) {
 
 // Each round of the search went over all nodes, and there were as many rounds.
 TEST(PreflightConnections, ThousandsThatReachNobodyAreJudgedAtOnce) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // the processor's time: others may need it too
     const auto out = meet(good_nodes(8192), [](auto, auto, const auto&) { return false; });
-    EXPECT_LT(std::chrono::steady_clock::now() - begin,
-              std::chrono::seconds{test::kSanitized ? 100 : 10});
+    EXPECT_LT(std::clock() - begin, (test::kSanitized ? 100 : 10) * CLOCKS_PER_SEC);
     EXPECT_GT(out.findings.size(), 4096U);
 }
 
