@@ -232,9 +232,7 @@ class Hooks(Hooked):
                 one.connect(str(self.root / "full.sock"))
             except BlockingIOError:
                 pass
-        began = time.monotonic()
-        self.run_script("1 / 0\n", 1, LOCKSTEP_SOCKET=str(self.root / "full.sock"))
-        self.assertLess(time.monotonic() - began, 10)
+        self.run_script("1 / 0\n", 1, LOCKSTEP_SOCKET=str(self.root / "full.sock"))  # which waits for a minute at most
 
     def test_the_signal_writes_the_stacks_of_all_threads_and_nothing_else_happens(self):
         script = self.root / "hang.py"
@@ -250,7 +248,7 @@ class Hooks(Hooked):
         stacks = self.root / f"stacks.{child.pid}"
         self.assertEqual(stacks.read_text(), "")
         self.assertIn(str(stacks), [os.readlink(f) for f in pathlib.Path(f"/proc/{child.pid}/fd").iterdir()])
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while "wait_for_data" not in stacks.read_text().split("Current thread")[-1]:
             child.send_signal(STACK_SIGNAL)
             time.sleep(0.05)
