@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -26,6 +27,9 @@ constexpr auto kStackPoll = std::chrono::milliseconds{2};
 // Looks in a row at which nothing more had been written: that is all. Counted, not timed: a machine
 // that stands still for a moment is one look.
 constexpr int kQuietLooks = 12;
+// As many where the stack does not end with a script's first call: its process may have been put
+// aside in the middle of its answer, on a node that does much else.
+constexpr int kQuietLooksInTheMiddle = 500;
 
 // One process that may be asked.
 struct AskedForStack {
@@ -67,10 +71,18 @@ std::string answer_of(const AskedForStack& one) {
     return out;
 }
 
+// Whether a script begins with the last call. What exec() and imports run has a first call, too.
+bool ends_with_first_call(std::string_view text) {
+    const std::string_view line = text.substr(text.substr(0, text.size() - 1).rfind('\n') + 1);
+    return line.ends_with(" in _run_module_as_main\n") ||  // of python -m
+           (line.ends_with(" in <module>\n") && !line.starts_with("  File \"<"));
+}
+
 // faulthandler writes word by word; the main thread's stack comes last.
 bool is_whole(const AskedForStack& one) {
     const std::string text = answer_of(one);
-    return text.ends_with('\n') && !main_python_stack(text).empty();
+    return text.ends_with('\n') && !main_python_stack(text).empty() &&
+           (one.quiet >= kQuietLooksInTheMiddle || ends_with_first_call(text));
 }
 
 // Sends the signal to whoever's file nobody else is writing into; true while somebody is waited

@@ -88,6 +88,23 @@ TEST_F(PythonStacksTest, EveryRankTellsWhereItIsAndOneWithoutTheHooksIsLeftAlone
     EXPECT_EQ(again[0].stack, found[0].stack);
 }
 
+// It was taken to be whole after 24 ms in which nothing more had come: the process waits for a
+// processor for longer where others do much.
+TEST_F(PythonStacksTest, AnAnswerThatComesInPiecesIsTakenWhole) {
+    const std::string answers = "time.sleep(600)\nimport signal\nout = open('" +
+                                (folder / "stacks.1").string() +
+                                "', 'w')\ndef answer(*_):\n"
+                                "    for line in ('Current thread 0x1 (most recent call first):',\n"
+                                "                 '  File \"a.py\", line 3 in wait_for_data',\n"
+                                "                 '  File \"a.py\", line 5 in <module>'):\n"
+                                "        print(line, file=out, flush=True)\n"
+                                "        time.sleep(0.06)\n"
+                                "signal.signal(45, answer)";
+    const pid_t pid = python("slow", answers, false);
+    const auto found = ask_python_stacks({tree(pid)}, kPatience);
+    EXPECT_EQ(found[0].stack, "a.py:3 wait_for_data\na.py:5 <module>") << found[0].missing;
+}
+
 TEST_F(PythonStacksTest, AForkThatHasItsParentsFileIsToldApart) {
     const pid_t parent = python("parent", "(lambda pid: time.sleep(600))(os.fork())", true);
     std::vector<ProcessLook> both;
