@@ -24,7 +24,7 @@ class Torch(frameworks.Framework):
             port = server.stdout.readline().strip()
             clients = subprocess.run([self.python(), harness.FIXTURES / "tcp_store_clients.py", port],
                                      capture_output=True, text=True, timeout=180, check=False)
-            said, _ = server.communicate(timeout=20)
+            said, _ = server.communicate(timeout=60)
         self.assertEqual((clients.returncode, clients.stdout), (0, "good\n"), clients.stderr)
         self.assertRegex(said, r"queries \d{3,} refused 0")
         self.saw("torch", "TCPStore clients (libuv) at the agent's store", "every operation, 64 clients at once")

@@ -19,7 +19,7 @@ class DataDirectory(harness.TestCase):
 
     def start_second(self):
         return subprocess.run(self.daemon.command(), env=self.daemon.environment(), capture_output=True, text=True,
-                              timeout=20, check=False)
+                              timeout=60, check=False)
 
     def running_job(self):
         """A job of two nodes whose ranks run until the file `go` is there."""
@@ -79,7 +79,7 @@ class Store(unittest.TestCase):
             daemon = harness.Daemon(pathlib.Path(folder))
             (daemon.data / "lockstep.db").mkdir(parents=True)
             daemon.data.chmod(0o700)
-            done = subprocess.run(daemon.command(), env=daemon.environment(), capture_output=True, text=True, timeout=20,
+            done = subprocess.run(daemon.command(), env=daemon.environment(), capture_output=True, text=True, timeout=60,
                                   check=False)
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertIn(f'what="open {daemon.data}/lockstep.db: Is a directory"', done.stderr)
@@ -117,7 +117,7 @@ class SomebodyElsesFolder(unittest.TestCase):
 
     def refused(self, *words):
         done = subprocess.run(self.daemon.command(), env=self.daemon.environment(), capture_output=True, text=True,
-                              timeout=20, check=False)
+                              timeout=60, check=False)
         self.assertEqual(done.returncode, 1, done.stderr)
         for word in ("cannot use the data directory", str(self.daemon.data), *words):
             self.assertIn(word, done.stderr)
@@ -161,7 +161,7 @@ class SomebodyElsesFolder(unittest.TestCase):
         self.daemon.data.rmdir()
         self.daemon.data.symlink_to(real)
         done = subprocess.run(self.daemon.command(), env=self.daemon.environment(), capture_output=True, text=True,
-                              timeout=20, check=False)
+                              timeout=60, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn(f"{real} has mode 0777", done.stderr)
         real.chmod(0o700)
@@ -183,7 +183,7 @@ class Settings(unittest.TestCase):
             arguments = ("--config", self.root / "lockstepd.conf", *arguments)
         daemon = harness.Daemon(self.root, *arguments)
         done = subprocess.run(daemon.command(), env={**daemon.environment(), **(environment or {})},
-                              capture_output=True, text=True, timeout=20, check=False)
+                              capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, BAD_SETTINGS, done.stderr)
         self.assertFalse(daemon.data.exists(), "nothing is made")
         return done.stdout + done.stderr
@@ -211,7 +211,7 @@ class Settings(unittest.TestCase):
         self.root.chmod(0o755)
         program = shutil.copy(harness.BIN / "lockstepd", self.root)  # where the build is, that user may not go
         done = subprocess.run([program, "--config", closed], user=65534, group=65534, extra_groups=[], cwd="/",
-                              capture_output=True, text=True, timeout=20, check=False)
+                              capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((done.returncode, done.stderr), (BAD_SETTINGS, f"lockstepd: open {closed}: Permission denied\n"))
 
     def test_a_wrong_value_is_named_wherever_it_comes_from(self):

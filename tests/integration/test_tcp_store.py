@@ -46,7 +46,7 @@ class Clients(unittest.TestCase):
             port = server.stdout.readline().strip()
             clients = subprocess.run([harness.PYTHON, harness.FIXTURES / "tcp_store_clients.py", port],
                                      capture_output=True, text=True, timeout=120, check=False)
-            said, _ = server.communicate(timeout=20)
+            said, _ = server.communicate(timeout=60)
         self.assertEqual((clients.returncode, clients.stdout), (0, "good\n"), clients.stderr)
         self.assertRegex(said, r"queries \d{3,} refused 0")
 

@@ -172,7 +172,7 @@ class Leftovers(unittest.TestCase):
         until(lambda: "true" in cluster.run("squeue", "-h", "-o", "%j").stdout.split(), 20, "srun waits")
         index, folder = cluster.network.index, cluster.folder
         cluster.stop()
-        self.assertEqual(waiting.wait(10), -signal.SIGKILL)
+        self.assertEqual(waiting.wait(60), -signal.SIGKILL)
         self.assert_nothing_left(index, folder, processes)
         self.assertFalse(folder.exists())
 

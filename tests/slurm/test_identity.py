@@ -274,7 +274,7 @@ class Start(SlurmTestCase):
         done = subprocess.run(
             [BIN / "lockstepd", "--listen", "127.0.0.1:0", "--data-dir", closed / "data",
              "--scheduler", "slurmrestd", "--slurmrestd-url", self.cluster.rest_url],
-            capture_output=True, text=True, timeout=20, check=False)
+            capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("is closed to other users", done.stderr + done.stdout)
 
