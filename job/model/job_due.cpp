@@ -161,7 +161,10 @@ Cause with_others(const Job& job, Cause cause) {
             exit.failure.empty() ? std::string{to_string(FailureKind::own)} : exit.failure;
         const std::string line = exit.error.substr(0, std::min(exit.error.find('\n'), kErrorLine));
         const std::string joint = exit.error_type.empty() || line.empty() ? "" : ": ";
-        if (std::string error = exit.error_type + joint + line; !error.empty()) {
+        std::string error = exit.error_type;
+        error += joint;
+        error += line;
+        if (!error.empty()) {
             one["error"] = std::move(error);
         }
         cause.others.push_back(std::move(one));
