@@ -32,7 +32,7 @@ from pathlib import Path
 import slurm_conf
 from slurm_clients import Clients
 from slurm_conf import CONTROLLER, SLURMCTLD_PORT, SLURMDBD_PORT, Settings
-from slurm_hosts import (Network, Unavailable, bridges, kill, listens, reap, signal_process, start_time,
+from slurm_hosts import (Network, Unavailable, bridges, kill, listens, reap, signal_process, start_time, stat_of,
                          until)
 from slurm_machine import (USERS, add_users, check_programs, clients_of, release, remove_users_if_last,
                            restd_plugins)
@@ -250,7 +250,9 @@ class SlurmCluster(Clients, SavedState):
             process = subprocess.Popen((self.on(host) if host else []) + command, env=self.env(env),
                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                        start_new_session=True, cwd=self.folder, **popen)
-        self.daemons[name] = [process.pid, start_time(process.pid)]
+        # Not start_time(), which is none of one that has ended meanwhile: such a one would never count as ended. It is
+        # there until we collect it.
+        self.daemons[name] = [process.pid, int(stat_of(f"/proc/{process.pid}")[19])]
         process.returncode = 0  # reaped by pid, when it is killed
         self.save()
 

@@ -110,6 +110,24 @@ class Processes(unittest.TestCase):
         process.stdout.close()
 
 
+    def test_a_daemon_that_ends_before_its_start_time_is_read_has_ended(self):
+        """A slurmctld that refuses its settings was killed for a minute, in vain, on a busy machine."""
+        begin = subprocess.Popen
+
+        def ended(*words, **options):
+            process = begin(*words, **options)
+            until(lambda: stat_of(f"/proc/{process.pid}")[0] == "Z", 20, "end of the process")
+            return process
+
+        with tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp") as folder:
+            cluster = SlurmCluster(Path(folder), nodes=1)
+            (cluster.folder / "log").mkdir()
+            with mock.patch.object(library.subprocess, "Popen", ended), mock.patch.object(cluster, "save"):
+                cluster.daemon("slurmctld", ["true"])
+            self.assertFalse(cluster.running("slurmctld"))
+            cluster.kill_daemon("slurmctld")
+
+
 class Leftovers(unittest.TestCase):
     def command(self, *arguments):
         return subprocess.run([str(COMMAND), *map(str, arguments)], capture_output=True, text=True,
