@@ -1,6 +1,7 @@
 #include "daemon/control/history/ingest.hpp"
 
 #include "daemon/control/actor/job_actor.hpp"
+#include "daemon/control/history/history_restore.hpp"
 #include "daemon/control/history/telemetry_log.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
