@@ -250,9 +250,7 @@ class SlurmCluster(Clients, SavedState):
             process = subprocess.Popen((self.on(host) if host else []) + command, env=self.env(env),
                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                        start_new_session=True, cwd=self.folder, **popen)
-        # Not start_time(), which is none of one that has ended meanwhile: such a one would never count as ended. It is
-        # there until we collect it.
-        self.daemons[name] = [process.pid, int(stat_of(f"/proc/{process.pid}")[19])]
+        self.daemons[name] = [process.pid, int(stat_of(f"/proc/{process.pid}")[19])]  # start_time() is None of one that has ended
         process.returncode = 0  # reaped by pid, when it is killed
         self.save()
 
