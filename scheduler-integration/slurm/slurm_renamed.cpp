@@ -62,8 +62,7 @@ std::optional<SlurmAttempt::Copy> parse_slurm_job(std::string_view text) {
     return SlurmAttempt::Copy{*id, *submitted};
 }
 
-// Once for each job; without the file a job that is renamed while no lockstepd looks counts as
-// lost.
+// Once for each job. Without the file a job that is renamed while no lockstepd runs counts as lost.
 void SlurmScheduler::keep_job(const TrackedPointer& tracked) {
     const SlurmAttempt& attempt = tracked->attempt;
     if (attempt.stage != SlurmAttempt::Stage::known || !attempt.seen || attempt.ended() ||
@@ -73,13 +72,18 @@ void SlurmScheduler::keep_job(const TrackedPointer& tracked) {
         return;
     }
     tracked->kept = {attempt.id, attempt.seen->submitted_at};
-    const auto keep = [](SlurmScheduler* self, std::string path, std::string text) -> Task<void> {
-        const std::function<Status()> write = [path, text] {
-            return replace_file(path, text, 0600);
-        };
-        static_cast<void>(co_await on_thread<Status>(self->files_, write));
+    tasks_.spawn("seen", write_job(tracked));
+}
+
+Task<void> SlurmScheduler::write_job(TrackedPointer tracked) {
+    const SlurmAttempt::Copy job = tracked->kept;
+    const std::function<Status()> write = [path = slurm_job_path(tracked->attempt.request), job] {
+        return replace_file(path, to_text(job), 0600);
     };
-    tasks_.spawn("seen", keep(this, slurm_job_path(attempt.request), to_text(tracked->kept)));
+    const Status written = co_await on_thread<Status>(files_, write);
+    if (!written && tracked->kept.id == job.id && tracked->kept.submitted_at == job.submitted_at) {
+        tracked->kept = {};  // a full disk, say: again with the next answer
+    }
 }
 
 Task<void> SlurmScheduler::take_up_job(TrackedPointer tracked) {

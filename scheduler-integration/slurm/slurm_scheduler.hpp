@@ -142,6 +142,7 @@ class SlurmScheduler final : public SlurmDriver {
     Task<void> keep_doubt(TrackedPointer tracked);
     Task<void> take_up_doubt(TrackedPointer tracked);
     void keep_job(const TrackedPointer& tracked);
+    Task<void> write_job(TrackedPointer tracked);
     Task<void> take_up_job(TrackedPointer tracked);
     Task<Status> write_script(const AttemptRequest& request);
     void note_unwritten(Tracked& tracked, const std::string& why);

@@ -65,13 +65,16 @@ TEST_F(SlurmRenamedTest, AJobThatWasRenamedWhileNoLockstepdRanIsStillTheSameJob)
     until([&] { return std::filesystem::exists(job.directory + "/slurm-job"); });
     TearDown();
     job.scheduler_id = "1";
-    prepare_ = [&](FakeSlurm& slurm) {
-        slurm.submitted_at = 1000;
-        slurm.names[1] = job.job.value;
-        slurm.renamed = "mine";
+    const auto start_with_renamed = [&](std::int64_t submitted_at) {
+        prepare_ = [&job, submitted_at](FakeSlurm& slurm) {
+            slurm.submitted_at = submitted_at;
+            slurm.names[1] = job.job.value;
+            slurm.renamed = "mine";
+        };
+        start(options);
+        EXPECT_TRUE(hand_over(job));
     };
-    start(options);
-    EXPECT_TRUE(hand_over(job));
+    start_with_renamed(1000);
     until([&] { return slurm_->queries >= 5; });
     EXPECT_EQ(wait<Observation>(scheduler_->poll(job.job, 1)).kind, Observation::Kind::state);
     EXPECT_EQ(scheduler_->counters().forgotten, 0U);
@@ -79,14 +82,24 @@ TEST_F(SlurmRenamedTest, AJobThatWasRenamedWhileNoLockstepdRanIsStillTheSameJob)
     EXPECT_THAT(slurm_->cancelled, testing::ElementsAre(1));
     // Of another moment it is another job, with the number of ours, which is lost.
     TearDown();
-    prepare_ = [&](FakeSlurm& slurm) {
-        slurm.submitted_at = 1001;
-        slurm.names[1] = job.job.value;
-        slurm.renamed = "mine";
-    };
-    start(options);
-    EXPECT_TRUE(hand_over(job));
+    start_with_renamed(1001);
     until([&] { return scheduler_->counters().forgotten == 1; });
+}
+
+// It was tried once: on a full disk a job that was renamed later counted as lost.
+TEST_F(SlurmRenamedTest, WhatCouldNotBeKeptOfAJobIsWrittenOnceThereIsRoom) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    prepare_ = [](FakeSlurm& slurm) { slurm.submitted_at = 1000; };
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    const std::filesystem::path file = job.directory + "/slurm-job";
+    std::filesystem::create_directories(file / "in the way");  // rename(2) refuses
+    until([&] { return hand_over(job); });
+    const int before = slurm_->queries;
+    until([&] { return slurm_->queries >= before + 3; });
+    std::filesystem::remove_all(file);
+    until([&] { return test::text_of(file) == "1 1000\n"; });
 }
 
 // slurmctld may have lost ours and given its number to somebody else's while no lockstepd looked.
