@@ -37,8 +37,8 @@ bool at_time_limit(const Job& job, UnixMillis heard_at) {
                            std::chrono::milliseconds{limits::kPlacedLate}.count();
 }
 
-// … and so it was, perhaps, where the scheduler takes the nodes back: its word decides whether the
-// job goes on. A rank's failure alone ends such a job, which may take the seconds until that word.
+// A rank that exits by its own handler of SIGTERM may have been preempted. Where only a preemption
+// is recovered from, the scheduler's word decides whether the job goes on, and is waited for.
 bool only_preemption_recovers(const Job& job) {
     return job.spec.recovery.has(RecoveryTrigger::preemption) &&
            !job.spec.recovery.has(RecoveryTrigger::rank_failure);

@@ -5,12 +5,11 @@
 // from where the epoch before has ended. A print that has none, or only the number of a batch
 // within its epoch, is numbered by counting the rank's captured losses from 1, so that steps always
 // rise. Hugging Face's Trainer prints no step: it is what its progress bar shows, which is drawn
-// again behind each print. Lightning's is its epoch's first and the batch of its bar.
-// A progress bar that draws the same batch again is not a new loss; but one that had moved on with
-// the loss of before (update() and then set_postfix(), as Lightning does) has it only then.
-// step_seconds is the time
-// between two prints over the steps (or batches of one epoch) between them, if neither came in a
-// burst with others; otherwise it is absent.
+// again behind each print. Lightning's is its epoch's first step and the batch of its bar.
+// A progress bar that draws the same batch again is not a new loss, unless it had moved on with the
+// loss of before (update() and then set_postfix(), as Lightning does): then the second draw has it.
+// step_seconds is the time between two prints over the steps (or batches of one epoch) between
+// them, if neither came in a burst with others; otherwise it is absent.
 #pragma once
 
 #include "job/agent/ranks/rank_message.hpp"

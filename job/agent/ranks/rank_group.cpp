@@ -228,7 +228,7 @@ bool RankGroup::read_some(Rank& rank) {
     return !bytes.empty();
 }
 
-// Nothing more: the output has ended.
+// `bytes`: empty once the output has ended.
 void RankGroup::capture(Rank& rank, std::string_view bytes) {
     if (!rank.reader) {
         return;

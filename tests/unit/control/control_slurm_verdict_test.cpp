@@ -8,117 +8,112 @@
 namespace lockstep {
 namespace {
 
+class SlurmVerdictTest : public ControlSlurmTest {
+  protected:
+    // Both ranks, by themselves; each agent is told to stop.
+    void all_exit(std::vector<TestAgent>& agents, int code) {
+        for (const std::int32_t rank : {0, 1}) {
+            agents[static_cast<std::size_t>(rank)].say(exit(1, rank, code));
+        }
+        for (const TestAgent& agent : agents) {
+            until([&] { return agent.peer->last<wire::Stop>() != nullptr; }, "STOP");
+        }
+    }
+    // What Slurm says of a job whose ranks failed.
+    void ended_as_failed() {
+        scheduler_.seen.state = AllocationState::ended;
+        scheduler_.seen.message = "Slurm job 17 failed";
+    }
+    static void go(std::vector<TestAgent>& agents) {
+        for (const TestAgent& agent : agents) {
+            agent.session->on_closed();
+        }
+    }
+};
+
 // Its handler of SIGTERM had ended it before its agent had read its own SIGTERM.
-TEST_F(ControlSlurmTest, ATimeLimitGoesBeforeTheCodeOfARanksHandler) {
+TEST_F(SlurmVerdictTest, ATimeLimitGoesBeforeTheCodeOfARanksHandler) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
     agents[0].say(exit(1, 0, 1));
     until([&] { return agents[1].peer->last<wire::Stop>() != nullptr; }, "STOP");
     ended(CauseClass::time_limit, "Slurm job 17 ran out of its time limit");
-    for (const TestAgent& agent : agents) {
-        agent.session->on_closed();
-    }
+    go(agents);
     until([&] { return state(id) == "failed"; }, "failed");
     EXPECT_EQ(show(id)["cause"]["class"], "time_limit") << show(id)["cause"];
     EXPECT_EQ(show(id)["cause"]["rank"], 0);
 }
 
 // Which Slurm does not call a TIMEOUT: the job was over before its limit.
-TEST_F(ControlSlurmTest, AnExceptionBeforeTheLimitStaysTheRanks) {
+TEST_F(SlurmVerdictTest, AnExceptionBeforeTheLimitStaysTheRanks) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
     agents[0].say(exit(1, 0, 1));
     until([&] { return agents[1].peer->last<wire::Stop>() != nullptr; }, "STOP");
-    scheduler_.seen.state = AllocationState::ended;
-    scheduler_.seen.message = "Slurm job 17 failed";
-    for (const TestAgent& agent : agents) {
-        agent.session->on_closed();
-    }
+    ended_as_failed();
+    go(agents);
     until([&] { return state(id) == "failed"; }, "failed");
     EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
 }
 
 // Nor does what ended the rank long before the scheduler ended the allocation come of that.
-TEST_F(ControlSlurmTest, AnEndLongAfterTheRanksIsNotWhyTheyFailed) {
+TEST_F(SlurmVerdictTest, AnEndLongAfterTheRanksIsNotWhyTheyFailed) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
     agents[0].say(exit(1, 0, 1));
     until([&] { return agents[1].peer->last<wire::Stop>() != nullptr; }, "STOP");
     clock_.advance(std::chrono::minutes{5});
     ended(CauseClass::time_limit, "Slurm job 17 ran out of its time limit");
-    for (const TestAgent& agent : agents) {
-        agent.session->on_closed();
-    }
+    go(agents);
     until([&] { return state(id) == "failed"; }, "failed");
     EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
 }
 
 // A job whose only rank a shell, or Slurm, said to be killed was shown as running for a minute
 // more: its agents held the allocation whose end was waited for.
-TEST_F(ControlSlurmTest, WhereTheSchedulersWordIsWaitedForTheAgentsLeave) {
+TEST_F(SlurmVerdictTest, WhereTheSchedulersWordIsWaitedForTheAgentsLeave) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
-    for (const std::int32_t rank : {0, 1}) {
-        agents[static_cast<std::size_t>(rank)].say(exit(1, rank, 128 + SIGKILL));
-    }
+    all_exit(agents, 128 + SIGKILL);
     for (const TestAgent& agent : agents) {
-        until([&] { return agent.peer->last<wire::Stop>() != nullptr; }, "STOP");
         EXPECT_EQ(agent.peer->last<wire::Stop>()->outcome, "failed");
     }
     EXPECT_EQ(state(id), "running") << "the end of the allocation is waited for";
-    scheduler_.seen.state = AllocationState::ended;
-    scheduler_.seen.message = "Slurm job 17 failed";
+    ended_as_failed();
     until([&] { return state(id) == "failed"; }, "failed, with no time gone by");
     EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
 }
 
 // Its ranks' handlers of SIGTERM had all ended them before an agent had read its own: the job had
 // failed by its ranks, and was not taken up again.
-TEST_F(ControlSlurmTest, RanksThatEndAsTheirNodesAreTakenBackAreRecoveredFrom) {
+TEST_F(SlurmVerdictTest, RanksThatEndAsTheirNodesAreTakenBackAreRecoveredFrom) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents, R"(},"recovery":{"on":["preemption"]},"labels":{)");
-    for (const std::int32_t rank : {0, 1}) {
-        agents[static_cast<std::size_t>(rank)].say(exit(1, rank, 1));
-    }
-    for (const TestAgent& agent : agents) {
-        until([&] { return agent.peer->last<wire::Stop>() != nullptr; }, "STOP");
-    }
+    all_exit(agents, 1);
     EXPECT_EQ(state(id), "running") << "the scheduler's word is waited for";
     ended(CauseClass::preempted, "Slurm job 17 was preempted");
-    for (const TestAgent& agent : agents) {
-        agent.session->on_closed();
-    }
+    go(agents);
     until([&] { return show(id)["attempts"].size() > 1; }, "another attempt");
     EXPECT_EQ(show(id)["attempts"][0]["cause"]["class"], "preempted") << show(id)["attempts"];
 }
 
-TEST_F(ControlSlurmTest, RanksThatFailByThemselvesEndTheJobThatOnlyPreemptionRecovers) {
+TEST_F(SlurmVerdictTest, RanksThatFailByThemselvesEndTheJobThatOnlyPreemptionRecovers) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents, R"(},"recovery":{"on":["preemption"]},"labels":{)");
-    for (const std::int32_t rank : {0, 1}) {
-        agents[static_cast<std::size_t>(rank)].say(exit(1, rank, 1));
-    }
-    for (const TestAgent& agent : agents) {
-        until([&] { return agent.peer->last<wire::Stop>() != nullptr; }, "STOP");
-    }
-    scheduler_.seen.state = AllocationState::ended;
-    scheduler_.seen.message = "Slurm job 17 failed";
-    for (const TestAgent& agent : agents) {
-        agent.session->on_closed();
-    }
+    all_exit(agents, 1);
+    ended_as_failed();
+    go(agents);
     until([&] { return state(id) == "failed"; }, "failed, with no time gone by");
     EXPECT_EQ(show(id)["cause"]["class"], "rank_exit") << show(id)["cause"];
 }
 
-TEST_F(ControlSlurmTest, ANodeThatSlurmNamesIsLostThoughAnotherWasMissedFirst) {
+TEST_F(SlurmVerdictTest, ANodeThatSlurmNamesIsLostThoughAnotherWasMissedFirst) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
     ended(CauseClass::node_lost, "Slurm job 17 lost a node: n1 (down)");
     scheduler_.seen.cause.node = "n1";
     scheduler_.seen.nodes = {"n0", "n1"};
-    for (const TestAgent& agent : agents) {
-        agent.session->on_closed();
-    }
+    go(agents);
     clock_.advance(limits::kStopGrace * 2);
     until([&] { return state(id) == "failed"; }, "failed");
     const Json job = show(id);
@@ -127,7 +122,7 @@ TEST_F(ControlSlurmTest, ANodeThatSlurmNamesIsLostThoughAnotherWasMissedFirst) {
     EXPECT_EQ(job["attempts"][0]["lost_nodes"], Json::array({"n1"}));
 }
 
-TEST_F(ControlSlurmTest, ASigtermToAJobThatSlurmHasLostIsNobodysCancel) {
+TEST_F(SlurmVerdictTest, ASigtermToAJobThatSlurmHasLostIsNobodysCancel) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
     scheduler_.seen.kind = Observation::Kind::absent;
@@ -144,7 +139,7 @@ TEST_F(ControlSlurmTest, ASigtermToAJobThatSlurmHasLostIsNobodysCancel) {
               "17, whose number is another job's now");
 }
 
-TEST_F(ControlSlurmTest, WhatIsBeingEndedSaysSoWhileItsRanksAreHeard) {
+TEST_F(SlurmVerdictTest, WhatIsBeingEndedSaysSoWhileItsRanksAreHeard) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
     scheduler_.seen.ending = "n1";

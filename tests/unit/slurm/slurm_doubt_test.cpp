@@ -48,6 +48,10 @@ class SlurmDoubtTest : public SlurmSchedulerTest {
         });
         EXPECT_EQ(slurm_->submissions, 0) << "of this daemon: the intent first";
     }
+    void expect_the_whole_wait() {
+        EXPECT_TRUE(waits_after(350s));
+        is_over_after(20s);
+    }
     // This daemon's sbatch got no answer.
     void lose_the_reply() {
         SubmitReply lost;
@@ -98,8 +102,7 @@ TEST_F(SlurmDoubtTest, AClockThatIsSetAheadShortensNothing) {
     lose_the_reply();
     time_.set_ahead(24h);
     restart();
-    EXPECT_TRUE(waits_after(350s));
-    is_over_after(20s);
+    expect_the_whole_wait();
 }
 
 TEST_F(SlurmDoubtTest, AfterAStartOfTheMachineTheWaitIsTheWholeOne) {
@@ -108,8 +111,7 @@ TEST_F(SlurmDoubtTest, AfterAStartOfTheMachineTheWaitIsTheWholeOne) {
     time_.advance(300s);
     steady_clock_ = "another boot";
     restart();
-    EXPECT_TRUE(waits_after(350s));
-    is_over_after(20s);
+    expect_the_whole_wait();
 }
 
 TEST_F(SlurmDoubtTest, AnotherTryHasADoubtOfItsOwn) {
@@ -118,8 +120,7 @@ TEST_F(SlurmDoubtTest, AnotherTryHasADoubtOfItsOwn) {
     time_.advance(300s);
     job_.intent_at += 1;
     restart();
-    EXPECT_TRUE(waits_after(350s));
-    is_over_after(20s);
+    expect_the_whole_wait();
 }
 
 TEST_F(SlurmDoubtTest, ATimeAheadOfTheClockIsNotBelieved) {
@@ -128,8 +129,7 @@ TEST_F(SlurmDoubtTest, ATimeAheadOfTheClockIsNotBelieved) {
     ASSERT_TRUE(replace_file(
         file(), to_text({steady_clock_, job_.intent_at, time_.steady() + 100s}), 0600));
     restart();
-    EXPECT_TRUE(waits_after(350s));
-    is_over_after(20s);
+    expect_the_whole_wait();
 }
 
 TEST_F(SlurmDoubtTest, ARestoredStoreBelievesNoFile) {
