@@ -116,7 +116,7 @@ class GpuTest(test_preflight.PreflightCase):
         self.gpus("n1 wrong hang\n")
         began = time.monotonic()
         found = self.checked(code=1)
-        self.assertLess(time.monotonic() - began, 200, "it sleeps for 1000 s")
+        self.assertLess(time.monotonic() - began, 40)
         self.assertEqual(found, [
             ("n1", "fail", "the test of its GPUs: not over within 20 s; without a result: GPU 1"),
             ("n1", "fail", "GPU 0 (GPU-n1-0) has computed 4 wrong values of a product of matrices")])

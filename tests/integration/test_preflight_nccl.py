@@ -50,7 +50,7 @@ class HealthyPair:
 
 
 class NcclTest(HealthyPair, test_preflight.PreflightCase):
-    SECONDS = 200  # the double proves that it ends; how soon, a GPU does
+    SECONDS = 20  # on cores that do much else
 
     def pair(self):
         gpus = self.root / "fake-gpu-test"
@@ -116,9 +116,11 @@ class NcclTest(HealthyPair, test_preflight.PreflightCase):
         self.assertEqual(logs.count("test with NCCL"), 8, logs[-3000:])
         self.assertEqual(logs.count("2.32.3"), 8)
 
-    def test_a_healthy_pair_is_found_healthy(self):
+    def test_a_healthy_pair_takes_less_than_ten_seconds(self):
         self.nodes()
+        began = time.monotonic()
         self.check(code=0, nodes=2, gpus=2)
+        self.assertLess(time.monotonic() - began, 2 * 10, "two rounds")
 
     def test_every_gpu_of_both_nodes_is_a_rank(self):
         self.nodes(n2="slow=80")
@@ -162,7 +164,7 @@ class NcclTest(HealthyPair, test_preflight.PreflightCase):
         self.nodes(n1="stuck:0:2 stuck:1:2")
         began = time.monotonic()
         found = self.check(code=1)
-        self.assertLess(time.monotonic() - began, 200)
+        self.assertLess(time.monotonic() - began, 60)
         self.assertEqual(self.named(found), [("n1", "fail")], found)
         self.assertIn("is not done after 8 s", found[0][2])
 

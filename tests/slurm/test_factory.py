@@ -109,7 +109,7 @@ class Lies(SlurmTestCase):
             self.daemon.wait_state(job, "succeeded", 60)
             self.assertEqual(len(self.slurm_states(job)), 1, mode)
         self.assertEqual(sorted(starts.read_text().split()), sorted(MODES))
-        self.assertLess(max(took.values()), 150, took)
+        self.assertLess(max(took.values()), 25, took)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ TEST_F(EvidenceTakerTest, AFileSystemThatHangsCostsOnlyTheFiles) {
     };
     EvidenceTaker taker{tasks_, folder_.path(), "/usr/bin:/bin", hang};
     std::optional<wire::EvidenceSaved> saved;
-    static_assert(limits::kEvidenceTime < limits::kEvidencePatience, "the daemon waits no longer");
+    const auto began = Clock::now();
     ASSERT_TRUE(taker.take(1, ranks_, keep(saved)));
     EXPECT_FALSE(taker.take(1, ranks_, keep(saved))) << "one at a time";
     EXPECT_TRUE(run_until([&] {
@@ -113,6 +113,7 @@ TEST_F(EvidenceTakerTest, AFileSystemThatHangsCostsOnlyTheFiles) {
                            [&](const wire::StartedRank& rank) { return marked("seen", rank); });
     }));
     ASSERT_TRUE(run_until([&] { return saved.has_value(); }));
+    EXPECT_LT(Clock::now() - began, limits::kEvidencePatience) << "the daemon waits no longer";
     ASSERT_THAT(saved->ranks, SizeIs(ranks_.size()));
     for (const wire::RankEvidence& one : saved->ranks) {
         EXPECT_EQ(one.frame, "waiting_for_godot");

@@ -121,7 +121,7 @@ class Profile(unittest.TestCase):
         self.start("import torch\n" + SPINS)
         _, err = self.ask("--seconds", "1")
         self.assertEqual(self.names(), ["stacks.txt"])
-        self.assertRegex(err, r"no trace: no step ended within \d{2,} s: lockstep evidence --now")
+        self.assertRegex(err, "no trace: no step ended within 1[0-9] s: lockstep evidence --now")
 
     @unittest.skipUnless(HAS_TORCH, f"{PYTHON} has no torch")
     def test_the_script_s_own_profiler_is_left_alone(self):
@@ -152,7 +152,9 @@ class Profile(unittest.TestCase):
     def test_one_that_waits_in_a_call_is_not_disturbed_and_does_not_hang_the_question(self):
         process = self.start("import sys\nprint('ready', flush=True)\nprint(repr(sys.stdin.read()))\n")
         os.kill(process.pid, signal.SIGSTOP)
-        _, err = self.ask("--seconds", "1", code=1)  # which gives up after 42 s
+        began = time.monotonic()
+        _, err = self.ask("--seconds", "1", code=1)
+        self.assertLess(time.monotonic() - began, 60)
         self.assertIn("it did not come to run Python, or to end a step, in time: lockstep evidence --now", err)
         os.kill(process.pid, signal.SIGCONT)
         self.assertEqual(process.communicate("words", timeout=30)[0], "'words'\n")
