@@ -19,6 +19,7 @@
 #include <future>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 
 namespace lockstep::test {
 namespace {
@@ -63,6 +64,16 @@ class EvidenceTakerTest : public testing::Test {
                 throw std::runtime_error("cannot start a rank");
             }
             ranks_.push_back({rank, pid});
+            // The kernel lets the parent go on before the child's variables can be read: without
+            // its PATH the look would take the machine's own debugger.
+            const std::string variables = "/proc/" + std::to_string(pid) + "/environ";
+            const auto deadline = Clock::now() + std::chrono::seconds{60};
+            while (text_of(variables).empty()) {
+                if (Clock::now() >= deadline) {
+                    throw std::runtime_error("a rank does not begin");
+                }
+                std::this_thread::yield();
+            }
         }
     }
     EvidenceTaker::Done keep(std::optional<wire::EvidenceSaved>& saved) {
