@@ -1,6 +1,7 @@
 // What is typed, ticked and scrolled on the page, and what becomes of it when an answer is lost or late, the page is left or another
 // person signs in.
 import assert from 'node:assert/strict';
+import os from 'node:os';
 import {after, before, test} from 'node:test';
 import {Browser, Daemon, has, signIn, until} from './support.mjs';
 
@@ -238,6 +239,24 @@ test('Enter in "Go to" before lockstepd has answered goes there once it has', as
   answer();
   await page.getByRole('heading', {name: 'go-here'}).waitFor();
   await page.unroute(isList);
+});
+
+test('keys that come before a dialog or a menu is drawn are meant for it', async () => {
+  const tab = await browser.tab({late: 400});
+  await signIn(tab, daemon);
+  await tab.getByRole('link', {name: 'go-here'}).waitFor();
+  await tab.keyboard.press('Control+k');
+  await tab.keyboard.type('n');  // on the page it is "submit a job"
+  assert.equal(await tab.getByRole('dialog').getByRole('combobox').inputValue(), 'n');
+  assert.match(tab.url(), /#\/jobs$/);
+  await tab.keyboard.press('Escape');
+  await tab.getByRole('dialog').waitFor({state: 'detached'});
+  const menu = tab.getByRole('button', {name: new RegExp(`^${os.userInfo().username}`)});
+  await menu.focus();
+  await tab.keyboard.press('Enter');
+  await tab.keyboard.press('Escape');
+  assert.equal(await tab.getByRole('menuitem').count(), 0);
+  await tab.context().close();
 });
 
 test('no page broke a rule', () => {

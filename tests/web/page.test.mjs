@@ -253,7 +253,9 @@ test('from the form to a rank without a mouse', async () => {
   await page.keyboard.press('Control+k');
   // Every page of the job that is open, as in its row of them.
   const pages = await page.locator('.tabs a').allInnerTexts();
-  assert.deepEqual((await page.getByRole('option', {name: /of this job/}).locator('bdi:first-child').allInnerTexts()).filter((one) => !/^of/.test(one)), pages);
+  const offered = page.getByRole('option', {name: /of this job/});
+  await offered.first().waitFor();
+  assert.deepEqual((await offered.locator('bdi:first-child').allInnerTexts()).filter((one) => !/^of/.test(one)), pages);
   await page.keyboard.type('all-well');
   await page.getByRole('option', {name: /all-well/}).waitFor();
   await page.keyboard.press('Enter');

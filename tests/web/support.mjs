@@ -20,6 +20,9 @@ const chromiumPath = process.env.LOCKSTEP_CHROMIUM ?? '/usr/bin/chromium';
 /** Every deadline is that much longer: Chromium and up to 16 ranks may share two busy cores. */
 const kPatience = Number(process.env.LOCKSTEP_TEST_PATIENCE ?? 3);
 
+/** LOCKSTEP_TEST_DRAG=150: all tabs are so many milliseconds late, which shows what reads a page before it stands. */
+const kDrag = Number(process.env.LOCKSTEP_TEST_DRAG ?? 0);
+
 /** Asks until the answer is true; gives it. */
 export async function until(ask, what, seconds = 20) {
   seconds *= kPatience;
@@ -139,9 +142,21 @@ export class Browser {
     this.errors = [];
     return this;
   }
-  async tab(options = {}) {
+  /** `late`: milliseconds by which it draws and asks late, as on a slow machine. */
+  async tab({late = kDrag, ...options} = {}) {
     const context = await this.browser.newContext({viewport: {width: 1440, height: 900}, reducedMotion: 'reduce', ...options});
     context.setDefaultTimeout(20_000 * kPatience);  // of its other pages too
+    if (late) {
+      await context.addInitScript((by) => {
+        window.requestAnimationFrame = (step) => setTimeout(() => step(performance.now()), by);
+        window.cancelAnimationFrame = (frame) => clearTimeout(frame);
+        const ask = window.fetch.bind(window);
+        window.fetch = async (...of) => {
+          await new Promise((on) => { setTimeout(on, by); });
+          return ask(...of);
+        };
+      }, late);
+    }
     return this.watched(await context.newPage());
   }
   /** Another tab of the same person. */

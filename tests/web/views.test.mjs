@@ -58,6 +58,7 @@ test('a specification is written in YAML, checked and submitted', async () => {
   await page.getByRole('button', {name: 'Form', exact: true}).click();
   assert.equal(await page.getByLabel('Time limit').inputValue(), '01:00:00');
   await page.getByRole('button', {name: 'JSON', exact: true}).click();
+  await until(async () => (await text.inputValue()).startsWith('{'), 'it is JSON');
   assert.equal(JSON.parse(await text.inputValue()).environment.DEPTH, '3');
   await page.getByRole('button', {name: 'YAML', exact: true}).click();
   await until(async () => (await text.inputValue()).includes('# a number that is text'), 'it is YAML again, as it was typed');

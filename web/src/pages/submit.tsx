@@ -147,12 +147,15 @@ export function Submit(): JSX.Element {
     }
   }, [text.value, isYaml.value]);
   // The text is written anew in the other language, not for a look at the form; what cannot be read stays as it is until it can.
-  useEffect(() => {
+  useLayoutEffect(() => {
     const want = as === 'yaml';
     if (asText && want !== isYaml.value && parsed.value) write(asTyped(parsed.value, typed.current, want), false);
   }, [as, parsed]);
-  useEffect(() => {
+  // Before anything is drawn: what is left at once is there again, too.
+  useLayoutEffect(() => {
     if (begun.value !== undefined || draft) keep('draft', user, text.value === begun.value ? undefined : {text: text.value, yaml: isYaml.value, typed: typed.current} satisfies Draft, from);
+  }, [parsed]);
+  useEffect(() => {
     if (!parsed.value) {
       render.value = undefined;
       problems.value = [];

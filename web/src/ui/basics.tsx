@@ -1,7 +1,7 @@
 // Small parts that every page uses.
 import {signal, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
-import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
+import {useLayoutEffect, useRef} from 'preact/hooks';
 import {copy} from '../lib/export';
 import {plural} from '../lib/format';
 import {pointText} from '../lib/sweep';
@@ -91,12 +91,13 @@ export function CopyButton({text, label, children}: {text: string | (() => strin
 /** The browser's own modal dialog: it keeps the focus inside. */
 export function Dialog({open, close, title, children, wide}: {open: boolean; close: () => void; title: string; children: ComponentChildren; wide?: boolean}): JSX.Element | null {
   const ref = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // At once: a key that comes before anything is drawn is for the dialog, not for the page behind it.
+  useLayoutEffect(() => {
     if (!open) return;
     const before = document.activeElement as HTMLElement;
     ref.current!.showModal();
-    // It is gone by then: the browser gives nothing back.
-    return () => before.focus();
+    // Once it is gone, and with it all else that is out of reach beside it: the browser gives nothing back.
+    return () => queueMicrotask(() => before.focus());
   }, [open]);
   if (!open) return null;
   return <dialog ref={ref} class={wide ? 'wide' : ''} aria-label={title} onClose={close} onCancel={close}

@@ -1,5 +1,5 @@
 import type {JSX} from 'preact';
-import {useEffect, useRef} from 'preact/hooks';
+import {useLayoutEffect, useRef} from 'preact/hooks';
 
 export interface MenuItem {label: string; act: () => void}
 
@@ -11,7 +11,8 @@ export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JS
     close();
     ref.current?.parentElement?.querySelector<HTMLElement>('button')?.focus();
   };
-  useEffect(() => {
+  // At once: the next key may come before anything is drawn.
+  useLayoutEffect(() => {
     const first = ref.current?.querySelector<HTMLElement>('button');
     first?.focus();
     const key = (event: KeyboardEvent) => {

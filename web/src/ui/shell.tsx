@@ -1,7 +1,7 @@
 // What is around every page: where one can go, whether it is live, who is signed in, what keys do.
 import {signal, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
-import {useEffect, useRef} from 'preact/hooks';
+import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import {timeOfDay} from '../lib/format';
 import type {Job, Page} from '../types';
 import {get, parameters, reach} from '../state/api';
@@ -85,11 +85,15 @@ function Palette(): JSX.Element | null {
       on = false;
     };
   };
-  useEffect(() => {
+  // Before the first key that is meant for it.
+  useLayoutEffect(() => {
     if (!open) return;
     text.value = '';
     at.value = 0;
     entered.value = false;
+  }, [open]);
+  useEffect(() => {
+    if (!open) return;
     const done = begin();
     void get<Page<Job>>('v1/jobs?limit=200&fields=id,name,user,state').then(({items}) => { jobs.value = [...items, ...jobs.value.filter((one) => !items.some(({id}) => id === one.id))].slice(0, 400); }, () => undefined).then(done);
     return done;
