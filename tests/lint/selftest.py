@@ -6,6 +6,7 @@ import importlib
 import io
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -332,6 +333,53 @@ class Lints(unittest.TestCase):
             self.assertIn("two.cpp does not compile by itself", out)
             self.assertNotIn("one.cpp does not", out)
             self.assertEqual(alone(["two.cpp"], "0"), (0, "sources by themselves: 0 of 1; no time for the others\n"))
+
+    def test_the_inner_loop_leaves_out_what_passed_and_cannot_have_changed(self):
+        """tests/support/unchanged.py: a program, one that names a library, one of two parts, and a file that a test reads."""
+        with tempfile.TemporaryDirectory() as folder:
+            root, tool = pathlib.Path(folder).resolve(), pathlib.Path("tests/support/unchanged.py")
+            build = root / "build"
+            (root / tool).parent.mkdir(parents=True)
+            shutil.copy(HERE.parents[1] / tool, root / tool)
+            (root / ".gitignore").write_text("/build/\n")
+            (root / "fixture.txt").write_text("as it was")
+            (build / "tests").mkdir(parents=True)
+            (build / "tests/unit-programs").write_text("test_a 0 1\ntest_b 0 2\ntest_b 1 2\ntest_c 0 1\n")
+            (build / "lib.so").write_bytes(b"\x7fELF one")
+            for name, text in (("test_a", b"a"), ("test_b", b"b"), ("test_c", b"\0%s/lib.so\0" % str(build).encode())):
+                (build / "tests" / name).write_bytes(text)
+            subprocess.run(["git", "init", "-q", root], check=True)
+
+            def run(verb, text=""):
+                return subprocess.run([sys.executable, "-B", root / tool, build, verb], input=text, capture_output=True, text=True, check=True).stdout
+
+            def ran(**words):
+                lines = [f" {i}/4 Test  #{i}: quick.{name[:-1]}.{name[-1]} ......   {word}    0.1 sec" for i, (name, word) in enumerate(words.items())]
+                run("passed", "\n".join(lines))
+
+            def left_out():
+                option, *pattern = run("skip").split("\n") + [""]
+                return [name for name in ("test_a", "test_b", "test_c") if option == "-E" and re.match(pattern[0], f"quick.{name}.0")]
+
+            self.assertEqual(left_out(), [])
+            ran(test_a0="Passed", test_b0="Passed", test_b1="***Failed", test_c0="Passed")
+            self.assertEqual(left_out(), ["test_a", "test_c"])
+            ran(test_b0="Passed", test_b1="Passed")
+            self.assertEqual(left_out(), ["test_a", "test_b", "test_c"])
+            (build / "lib.so").write_bytes(b"\x7fELF two")
+            self.assertEqual(left_out(), ["test_a", "test_b"])
+            (build / "tests/test_a").write_bytes(b"another")
+            self.assertEqual(left_out(), ["test_b"])
+            (root / "some.cpp").write_text("int a;")  # it counts where it is compiled
+            (root / "web/src").mkdir(parents=True)
+            (root / "web/src/page.ts").write_text("")
+            self.assertEqual(left_out(), ["test_b"])
+            (root / "fixture.txt").write_text("as it is")
+            self.assertEqual(left_out(), [])
+            (root / "fixture.txt").write_text("as it was")
+            self.assertEqual(left_out(), ["test_b"])
+            ran(test_b0="***Failed", test_b1="Passed")  # with --all, say
+            self.assertEqual(left_out(), [])
 
     def test_an_empty_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
