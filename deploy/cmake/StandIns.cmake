@@ -1,11 +1,14 @@
-# lockstep_stand_ins(<program>): Debian's LibTorch is linked with OpenCV, FFmpeg, LMDB and others of which it
-# calls nothing (`ldd -u` says which): 220 libraries that every rank would load and relocate. The program
+# Debian's LibTorch is linked with OpenCV, FFmpeg, LMDB and others of which it
+# calls nothing (`ldd -u` says which): 220 libraries that every rank would load and relocate. A program
 # finds an empty library of the same name before them, in lib/lockstep/stand-ins beside bin/. DT_RPATH and not
 # DT_RUNPATH: only that also serves the libraries that LibTorch asks for.
 set(lockstep_stand_in_folder ${PROJECT_BINARY_DIR}/lib/lockstep/stand-ins)
 
-# Makes them, once. None where LibTorch does call one of the libraries or ldd says something else.
+# Makes them, once. None where LibTorch is PyTorch's wheel, does call one of the libraries or ldd says something else.
 function(lockstep_make_stand_ins)
+  if(NOT LOCKSTEP_TORCH STREQUAL "")
+    return()
+  endif()
   find_library(LOCKSTEP_TORCH_CPU torch_cpu)
   mark_as_advanced(LOCKSTEP_TORCH_CPU)
   file(REMOVE_RECURSE ${lockstep_stand_in_folder})
@@ -38,9 +41,13 @@ function(lockstep_make_stand_ins)
   install(DIRECTORY ${lockstep_stand_in_folder} DESTINATION lib/lockstep COMPONENT lockstep-train)
 endfunction()
 
-# Programs in bin/ or tests/ of the build, and in bin/ of an installation.
-function(lockstep_stand_ins program)
-  set(beside "\$ORIGIN/../lib/lockstep/stand-ins")
-  set_target_properties(${program} PROPERTIES BUILD_RPATH ${beside} INSTALL_RPATH ${beside})
+# lockstep_finds_torch(<program>): in bin/ or tests/ of the build, and in bin/ of an installation, it finds the LibTorch that it
+# is linked with: Debian's where the loader looks, behind the stand-ins; a wheel where that is.
+function(lockstep_finds_torch program)
+  get_target_property(folders torch LOCKSTEP_FOLDERS)
+  if(NOT folders)
+    set(folders "\$ORIGIN/../lib/lockstep/stand-ins")
+  endif()
+  set_target_properties(${program} PROPERTIES BUILD_RPATH "${folders}" INSTALL_RPATH "${folders}")
   target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
 endfunction()

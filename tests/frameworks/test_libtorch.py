@@ -91,6 +91,64 @@ class LibTorch(unittest.TestCase):
             wrong.write_text(text.replace("graph.capture_end();", "graph.capture_ends();"))
             self.assertIn("capture_ends", self.compile([wrong], folder))
 
+    def configure(self, folder, torch):
+        """A program as lockstep-train is linked and installed, without its sources."""
+        (folder / "main.cpp").write_text("""\
+#include <c10/cuda/CUDAFunctions.h>
+#include <cuda_runtime_api.h>
+#include <cstdio>
+int main() {
+    int version = 0;
+    cudaRuntimeGetVersion(&version);
+    std::printf("%d %d\\n", static_cast<int>(c10::cuda::device_count()), version / 1000);
+}
+""")
+        (folder / "CMakeLists.txt").write_text(f"""\
+cmake_minimum_required(VERSION 3.25)
+project(linked LANGUAGES C CXX)
+list(APPEND CMAKE_MODULE_PATH {harness.SOURCE}/deploy/cmake)
+include(Cuda)
+include(LibTorch)
+include(StandIns)
+add_executable(linked main.cpp)
+set_target_properties(linked PROPERTIES CXX_STANDARD 20)
+target_link_libraries(linked PRIVATE torch)
+lockstep_make_stand_ins()
+lockstep_finds_torch(linked)
+install(TARGETS linked)
+""")
+        toolkit = pathlib.Path(cuda_headers()).parent
+        return subprocess.run(["cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DLOCKSTEP_TORCH={torch}", f"-DCMAKE_INSTALL_PREFIX={folder}/installed"],
+                              env=os.environ | {"CUDA_HOME": str(toolkit)}, capture_output=True, text=True, check=False)
+
+    def test_an_installed_program_finds_the_wheel_it_is_linked_with(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            done = self.configure(folder, package())
+            self.assertIn("with CUDA: TRUE", done.stdout, done.stdout + done.stderr)
+            built = subprocess.run(["cmake", "--build", folder / "build", "--target", "install"], capture_output=True, text=True, check=False)
+            self.assertEqual(built.returncode, 0, built.stdout[-3000:] + built.stderr)
+            linked = folder / "installed/bin/linked"
+            started = subprocess.run([linked], env={}, capture_output=True, text=True, check=False)
+            found = subprocess.run(["ldd", linked], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True).stdout
+        self.assertEqual(started.returncode, 0, started.stderr)
+        self.assertRegex(started.stdout, r"^\d+ \d+$")
+        self.assertNotIn("not found", found)
+        # One runtime of CUDA, torch's own: the toolkit is there to build only.
+        runtimes = [line.split()[2] for line in found.splitlines() if "libcudart" in line]
+        self.assertEqual(len(runtimes), 1, found)
+        self.assertIn(package().parent.resolve(), pathlib.Path(runtimes[0]).resolve().parents)
+
+    def test_a_wheel_of_another_cuda_than_the_compiler_is_refused(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for file in ("torch/lib/libtorch_cpu.so", "torch/lib/libtorch_cuda.so", "torch/include/ATen/ATen.h", "nvidia/cuda_runtime/lib/libcudart.so.11"):
+                (folder / "site" / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / "site" / file).touch()
+            done = self.configure(folder, folder / "site/torch")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("LOCKSTEP_TORCH is made with CUDA 11", " ".join(done.stderr.split()))
+
 
 if __name__ == "__main__":
     result = unittest.main(verbosity=2, exit=False).result
