@@ -14,8 +14,17 @@ constexpr std::size_t kProgramName = 256;
 
 constexpr std::string_view kClickWord = "Error: ";
 constexpr std::string_view kArgparseWord = ": error: ";
-// rich draws typer's box in ASCII where the output is no UTF-8.
-constexpr std::array<std::string_view, 2> kBoxTops{"╭─ Error", "+- Error"};
+// absl's, absl/app.py; Python Fire's and jsonargparse's.
+constexpr std::string_view kAbslWord = "FATAL Flags parsing error:";
+constexpr std::string_view kAbslLast = "Pass --helpshort or --helpfull";
+constexpr std::string_view kFireWord = "ERROR: ";
+constexpr std::string_view kJsonargparseWord = "error: ";
+constexpr std::string_view kJsonargparseTip = "tip: For details of accepted options";
+// rich draws typer's and tyro's box in ASCII where the output is no UTF-8. typer's are called
+// Error, tyro's what they say.
+constexpr std::array<std::string_view, 2> kBoxTops{"╭─ ", "+- "};
+constexpr std::array<std::string_view, 2> kBoxErrors{"╭─ Error", "+- Error"};
+constexpr std::array<std::string_view, 2> kBoxRules{"─", "-"};
 constexpr std::array<std::string_view, 2> kBoxSides{"│", "|"};
 constexpr std::array<std::string_view, 2> kBoxEnds{"╰", "+-"};
 
@@ -66,7 +75,18 @@ std::vector<std::string> last_lines(std::string_view output) {
     return out;
 }
 
-std::optional<std::string> in_box(const std::vector<std::string>& lines) {
+// A box's line across it, between what is wrong and the help.
+bool is_rule(std::string_view text) {
+    return std::any_of(kBoxRules.begin(), kBoxRules.end(), [&](std::string_view dash) {
+        std::string_view rest = text;
+        while (rest.starts_with(dash)) {
+            rest.remove_prefix(dash.size());
+        }
+        return rest.empty() && !text.empty();
+    });
+}
+
+std::optional<std::string> in_box(const std::vector<std::string>& lines, std::int32_t code) {
     const auto begins = [](const std::string& line, const auto& words) {
         return std::any_of(words.begin(), words.end(),
                            [&](std::string_view word) { return line.starts_with(word); });
@@ -77,8 +97,9 @@ std::optional<std::string> in_box(const std::vector<std::string>& lines) {
     std::vector<std::string> words;
     for (std::size_t i = lines.size() - 1; i-- > 0;) {
         const std::string& line = lines[i];
-        if (begins(line, kBoxTops)) {
+        if (begins(line, kBoxErrors) || (code == 2 && begins(line, kBoxTops))) {
             std::reverse(words.begin(), words.end());
+            words.erase(std::find_if(words.begin(), words.end(), is_rule), words.end());
             std::string out;
             for (const std::string& part : words) {
                 out += (out.empty() || part.empty() ? "" : " ") + part;
@@ -126,6 +147,51 @@ std::optional<std::string> of_argparse(const std::vector<std::string>& lines) {
     return at == 0 || at > kProgramName ? std::nullopt : std::optional{line};
 }
 
+// What stands behind `word` on the line `at`, and the lines that follow it up to `end`.
+std::string block(const std::vector<std::string>& lines, std::size_t at, std::string_view word,
+                  std::size_t end) {
+    std::string out{trim(std::string_view{lines[at]}.substr(word.size()))};
+    for (std::size_t next = at + 1; next < end; ++next) {
+        out += (out.empty() ? "" : "\n") + std::string{trim(lines[next])};
+    }
+    return out;
+}
+
+// "FATAL Flags parsing error: Unknown command line flag 'lrr'. Did you mean: lr ?"
+std::optional<std::string> of_absl(const std::vector<std::string>& lines) {
+    if (!lines.back().starts_with(kAbslLast)) {
+        return std::nullopt;
+    }
+    for (std::size_t i = lines.size() - 1; i-- > 0;) {
+        if (lines[i].starts_with(kAbslWord)) {
+            return block(lines, i, kAbslWord, lines.size() - 1);
+        }
+    }
+    return std::nullopt;
+}
+
+// "ERROR: Could not consume arg: --lrr=1", and then how it is used.
+std::optional<std::string> of_fire(const std::vector<std::string>& lines) {
+    for (std::size_t i = lines.size() - 1; i-- > 0;) {
+        if (lines[i].starts_with(kFireWord) && lines[i + 1].starts_with("Usage: ")) {
+            return lines[i].substr(kFireWord.size());
+        }
+    }
+    return std::nullopt;
+}
+
+// "error: unrecognized arguments: --lrr 1" behind its tip.
+std::optional<std::string> of_jsonargparse(const std::vector<std::string>& lines) {
+    for (std::size_t i = lines.size(); i-- > 1;) {
+        if (lines[i].starts_with(kJsonargparseWord)) {
+            return lines[i - 1].starts_with(kJsonargparseTip)
+                       ? std::optional{block(lines, i, kJsonargparseWord, lines.size())}
+                       : std::nullopt;
+        }
+    }
+    return std::nullopt;
+}
+
 // "/usr/bin/python3: No module named foo"
 std::optional<std::string> of_python(const std::string& line, const auto& words) {
     const auto colon = line.find(": ");
@@ -158,13 +224,16 @@ std::optional<std::string> printed_refusal(std::string_view output, std::int32_t
     const std::string& last = lines.back();
     switch (exit_code) {
         case 1: {
-            auto said = in_box(lines);
+            auto said = in_box(lines, exit_code);
             said = said ? said : of_python(last, kPythonOne);
+            said = said ? said : of_absl(lines);
             return said ? said : of_click(lines, exit_code);
         }
         case 2: {
-            auto said = in_box(lines);
+            auto said = in_box(lines, exit_code);
             said = said ? said : of_argparse(lines);
+            said = said ? said : of_fire(lines);
+            said = said ? said : of_jsonargparse(lines);
             said = said ? said : of_python(last, kPythonTwo);
             said = !said && last.find(kDashOfScript) != std::string::npos ? last : said;
             return said ? said : of_click(lines, exit_code);

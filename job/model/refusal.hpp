@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// In what a program that ended with `exit_code` printed: what argparse, click and typer say of
-// arguments, Python of the script that it was to run, a shell of a command. Only with the codes
-// that these end with, and only at the end of the output.
+// In what a program that ended with `exit_code` printed: what argparse, click, typer, tyro, absl,
+// Fire and jsonargparse say of arguments, Python of the script that it was to run, a shell of a
+// command. Only with the codes that these end with, and only at the end of the output.
 std::optional<std::string> printed_refusal(std::string_view output, std::int32_t exit_code);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // Why a program did not begin, in its own last words. The texts are what click 8.5, typer 0.29,
-// torchrun, CPython 3.11, dash, bash and env print.
+// absl 2.5, Fire 0.7, jsonargparse 4.53, tyro 1.0, torchrun, CPython 3.11, dash, bash and env
+// print.
 #include "job/model/refusal.hpp"
 
 #include "job/model/failure.hpp"
@@ -51,6 +52,52 @@ TEST(Refusal, WhatClickAndTyperSayOfArgumentsIsToldInTheirWords) {
          "\x1b[33mUsage: \x1b[0mt.py\n\x1b[31m╭─\x1b[0m\x1b[31m Error \x1b[0m\x1b[31m─╮\x1b[0m\n"
          "\x1b[31m│\x1b[0m No such option: --x \x1b[31m│\x1b[0m\n\x1b[31m╰────╯\x1b[0m\n",
          "No such option: --x"},
+    });
+}
+
+TEST(Refusal, WhatAbslFireJsonargparseAndTyroSayOfArgumentsIsToldInTheirWords) {
+    const std::string help = "\nPass --helpshort or --helpfull to see help on flags.\n";
+    const std::string fire =
+        "\nUsage: f.py PATH <flags>\n  optional flags:        --lr\n\n"
+        "For detailed information on this command, run:\n  f.py --help\n";
+    const std::string tip =
+        "usage: j.py [--config CONFIG] [--lr LR]\n"
+        "tip: For details of accepted options run: j.py --help\n";
+    const auto box = [](const std::string& title, const std::string& words) {
+        return "╭─ " + title + " ──────╮\n│ " + words +
+               " │\n│ ────────────────── │\n│ Argument helptext: │\n"
+               "│     --lr FLOAT │\n│ ────── │\n│ For full helptext, see t.py --help │\n╰──────╯\n";
+    };
+    expect_words({
+        {1,
+         ("FATAL Flags parsing error: Unknown command line flag 'lrr'. Did you mean: lr ?" + help)
+             .c_str(),
+         "Unknown command line flag 'lrr'. Did you mean: lr ?"},
+        {1,
+         ("loading\nFATAL Flags parsing error:\n  flag --lr=x: could not convert string to float: "
+          "'x'" +
+          help)
+             .c_str(),
+         "flag --lr=x: could not convert string to float: 'x'"},
+        {1, "FATAL Flags parsing error: that was got over\nepoch 1\n", "(none)"},
+        {2, ("a 0.1\nERROR: Could not consume arg: --nope=3" + fire).c_str(),
+         "Could not consume arg: --nope=3"},
+        {2,
+         ("ERROR: The function received no value for the required argument: path" + fire).c_str(),
+         "The function received no value for the required argument: path"},
+        {2, "ERROR: something that was got over\nUsing cuda\n", "(none)"},
+        {2, (tip + "error: unrecognized arguments: --lrr 1\n").c_str(),
+         "unrecognized arguments: --lrr 1"},
+        {2,
+         (tip + "error: Parser key \"lr\":\n  Expected a <class 'float'>. Got value: x\n").c_str(),
+         "Parser key \"lr\":\nExpected a <class 'float'>. Got value: x"},
+        {2, "epoch 1\nerror: disk quota exceeded\n", "(none)"},
+        {2, box("Unrecognized options", "Unrecognized options: --lrr, 1").c_str(),
+         "Unrecognized options: --lrr, 1"},
+        {2,
+         box("Value error", "Error parsing --lr: could not convert string to float: 'x'").c_str(),
+         "Error parsing --lr: could not convert string to float: 'x'"},
+        {1, box("Results", "accuracy 0.99").c_str(), "(none)"},
     });
 }
 
