@@ -1,5 +1,6 @@
 // What a job needs next, and how it ends.
 #include "job/base/limits.hpp"
+#include "job/base/text.hpp"
 #include "job/model/job.hpp"
 #include "job/model/recovery.hpp"
 
@@ -16,6 +17,19 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kErrorLine = 300;  // of an exception's message, in a sentence
+
+// Its first line that says something: transformers' messages begin with an empty one. One that ends
+// with a colon announces the next, which is what is wrong (torch's load_state_dict).
+std::string sentence_of(std::string_view error) {
+    std::string out;
+    while (!error.empty() && out.size() < kErrorLine && (out.empty() || out.ends_with(':'))) {
+        const std::size_t end = std::min(error.find('\n'), error.size());
+        const std::string_view line = trim(error.substr(0, end));
+        out += (out.empty() || line.empty() ? "" : " ") + std::string{line};
+        error.remove_prefix(std::min(end + 1, error.size()));
+    }
+    return out.substr(0, kErrorLine);
+}
 
 std::string signal_name(int number) {
     const char* name = sigabbrev_np(number);
@@ -90,7 +104,7 @@ Cause cause_of(const event::RankExited& exit) {
     const std::string who = exit.launcher
                                 ? "the process that starts the ranks of " + exit.node
                                 : "rank " + std::to_string(exit.rank) + " on " + exit.node;
-    const std::string line = exit.error.substr(0, std::min(exit.error.find('\n'), kErrorLine));
+    const std::string line = sentence_of(exit.error);
     // SIGTERM: it was told to end while it was on its way out.
     const bool raised = !exit.error_type.empty() && exit.error_type != "SystemExit" &&
                         (exit.signal == 0 || exit.signal == SIGTERM);
@@ -159,7 +173,7 @@ Cause with_others(const Job& job, Cause cause) {
             exit.signal != 0 ? exit.signal : exit.exit_code;
         one["failure"] =
             exit.failure.empty() ? std::string{to_string(FailureKind::own)} : exit.failure;
-        const std::string line = exit.error.substr(0, std::min(exit.error.find('\n'), kErrorLine));
+        const std::string line = sentence_of(exit.error);
         const std::string joint = exit.error_type.empty() || line.empty() ? "" : ": ";
         std::string error = exit.error_type;
         error += joint;

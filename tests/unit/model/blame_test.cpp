@@ -86,6 +86,31 @@ TEST(Blame, TheWordsOfSysExitAreTheCausesAndItsNumberIsTheCode) {
     }
 }
 
+TEST(Blame, AnExceptionIsToldByTheLineThatSaysWhatIsWrong) {
+    for (const auto& [said, words] :
+         {// torch 2.15, Module.load_state_dict()
+          std::pair{"Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "
+                    "\"bias\". \n\tUnexpected key(s) in state_dict: \"b\". ",
+                    ": Error(s) in loading state_dict for Net: Missing key(s) in state_dict: "
+                    "\"bias\"."},
+          // transformers 5, requires_backends()
+          std::pair{"\nTapasModel requires the pandas library but it was not found.\nInstall it.",
+                    ": TapasModel requires the pandas library but it was not found."},
+          std::pair{"Parser key \"lr\":\n  Expected a float",
+                    ": Parser key \"lr\": Expected a float"},
+          std::pair{"wanted:", ": wanted:"}, std::pair{" \n\n", ""}, std::pair{"", ""},
+          std::pair{"labels\nmore", ": labels"}}) {
+        History h;
+        h.running();
+        auto exit = h.exit(2, 1, 4500);
+        exit.error_type = "RuntimeError";
+        exit.error = said;
+        h.must(exit);
+        EXPECT_EQ(due(h.job, h.now).cause.message,
+                  std::string{"rank 2 on n1 raised RuntimeError"} + words);
+    }
+}
+
 TEST(Blame, WhyAProgramDidNotBeginIsToldOfTheCauseAndOfTheOthers) {
     History h;
     h.running();
