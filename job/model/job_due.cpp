@@ -16,19 +16,27 @@
 namespace lockstep {
 namespace {
 
+constexpr std::string_view kNcclsWord = "\nLast error:\n";  // torch's, c10d/NCCLUtils.cpp
 constexpr std::size_t kErrorLine = 300;  // of an exception's message, in a sentence
 
 // Its first line that says something: transformers' messages begin with an empty one. One that ends
-// with a colon announces the next, which is what is wrong (torch's load_state_dict).
+// with a colon announces the next, which is what is wrong (torch's load_state_dict). Of an
+// error of NCCL's torch says first where it was called, and last what NCCL itself said.
 std::string sentence_of(std::string_view error) {
     std::string out;
+    std::string_view last;
+    if (const auto at = error.find(kNcclsWord); at != std::string_view::npos) {
+        last = error.substr(at + kNcclsWord.size());
+        last = trim(last.substr(0, std::min({last.find('\n'), last.size(), kErrorLine})));
+    }
     while (!error.empty() && out.size() < kErrorLine && (out.empty() || out.ends_with(':'))) {
         const std::size_t end = std::min(error.find('\n'), error.size());
         const std::string_view line = trim(error.substr(0, end));
         out += (out.empty() || line.empty() ? "" : " ") + std::string{line};
         error.remove_prefix(std::min(end + 1, error.size()));
     }
-    return out.substr(0, kErrorLine);
+    out.resize(std::min(out.size(), kErrorLine));
+    return last.empty() ? out : out + ": " + std::string{last};
 }
 
 std::string signal_name(int number) {

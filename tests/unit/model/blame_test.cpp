@@ -98,6 +98,18 @@ TEST(Blame, AnExceptionIsToldByTheLineThatSaysWhatIsWrong) {
                     ": TapasModel requires the pandas library but it was not found."},
           std::pair{"Parser key \"lr\":\n  Expected a float",
                     ": Parser key \"lr\": Expected a float"},
+          // torch 2.1 and later, NCCL 2.18; with and without a word of NCCL's
+          std::pair{
+              "NCCL error in: ../c10d/ProcessGroupNCCL.cpp:1333, unhandled system error, NCCL "
+              "version 2.18.6\nncclSystemError: System call (e.g. socket, malloc) or external "
+              "library call failed or device error. \nLast error:\nsocketStartConnect: Connect "
+              "to 192.168.19.14<52822> failed : No route to host",
+              ": NCCL error in: ../c10d/ProcessGroupNCCL.cpp:1333, unhandled system error, "
+              "NCCL version 2.18.6: socketStartConnect: Connect to 192.168.19.14<52822> failed "
+              ": No route to host"},
+          std::pair{"NCCL error: unhandled system error, NCCL version 2.25.1\nncclSystemError: "
+                    "failed. \nLast error:\n\nException raised from checkForNCCLErrors",
+                    ": NCCL error: unhandled system error, NCCL version 2.25.1"},
           std::pair{"wanted:", ": wanted:"}, std::pair{" \n\n", ""}, std::pair{"", ""},
           std::pair{"labels\nmore", ": labels"}}) {
         History h;
