@@ -44,6 +44,17 @@ if __name__ == "__main__":
     child = multiprocessing.get_context("spawn").Process(target=waits_there)
     child.start()
 """
+# Without a word of Python: the process waits in the kernel (state D) for a child that shares its memory, as in vfork(2).
+STUCK = """
+import ctypes, os, signal
+libc, size = ctypes.CDLL(None), 1 << 16
+stack = ctypes.create_string_buffer(size)
+top = ctypes.c_void_p((ctypes.addressof(stack) + size) & ~63)
+CLONE_VM, CLONE_VFORK = 0x100, 0x4000
+print("loss 1.0", flush=True)
+while not os.path.exists("stop"):
+    os.waitpid(libc.clone(libc.sleep, top, CLONE_VM | CLONE_VFORK | signal.SIGCHLD, ctypes.c_void_p(2)), 0)
+"""
 
 
 def harness_read(path):
@@ -158,6 +169,17 @@ open("own." + os.environ["LOCKSTEP_RANK"], "w").write(str(len(own.events())))
         self.assertIn("<module> (train.py:10)", (self.output / "rank-00000.stacks.txt").read_text())
         self.assertIn("waits_there", (self.output / "rank-00000.2.stacks.txt").read_text())
         self.assertEqual(len(self.names()), 2, "multiprocessing's own helper is none of the script's")
+
+    # It was said to run neither Python nor lockstep-train: on a busy machine a short wait for the disk looks the same.
+    def test_one_that_waits_in_the_kernel_for_a_moment_is_a_python_all_the_same(self):
+        job = self.run_job(STUCK, framework="command", resources={"nodes": 1, "ranks_per_node": 1})
+        pid = self.daemon.get(f"/v1/jobs/{job}/ranks")["items"][0].get("pid")
+        self.assertIsNotNone(pid)
+        harness.wait_until(lambda: b"(disk sleep)" in harness_read(pathlib.Path(f"/proc/{pid}/status")), 20, "it waits")
+        self.profile(job, "--seconds", "1")
+        self.assertEqual(self.names(), ["rank-00000.stacks.txt"])
+        (self.work / "stop").touch()
+        self.daemon.wait_state(job, "succeeded")
 
     def test_one_that_waits_for_another_is_not_waited_for_long(self):
         # waitpid(2) goes on after a signal: its Python hears of nothing before the child has ended.

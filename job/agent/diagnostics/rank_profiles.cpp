@@ -144,24 +144,32 @@ std::map<pid_t, std::int32_t> owners(
     return out;
 }
 
-// Why this process cannot be asked; "" = it can, and `number` is set.
+// What answers for it, and whether that is a Python. Of one that waits for the disk, a driver or a
+// child that vfork(2) has made only its descriptors were looked at: it answers once it runs again.
+HooksFile hooks_of(const ProcessLook& process, bool& python) {
+    const bool may_be = process.python || process.stuck;
+    HooksFile hooks = may_be ? hooks_file(process.pid, kPythonHookFile) : HooksFile{};
+    python = process.python || hooks.file;
+    return python ? std::move(hooks) : hooks_file(process.pid, kTrainerHookFile);
+}
+
+// Why this process cannot be asked; "" = it can, and its number is set.
 std::string unfit_for_profile(const Asking& asking, const ProcessLook& process,
-                              const HooksFile& hooks, std::int64_t& number) {
+                              const HooksFile& hooks, AskedProcess& one) {
     if (process.stopped) {
         return "the process is stopped";
     }
     struct stat theirs{};
     struct stat here{};
     const std::filesystem::path path =
-        asking.question.sockets /
-        (std::string{process.python ? kPythonHookFile : kTrainerHookFile} +
-         std::to_string(hooks.number));
+        asking.question.sockets / (std::string{one.python ? kPythonHookFile : kTrainerHookFile} +
+                                   std::to_string(hooks.number));
     if (!hooks.file || ::fstat(hooks.file.get(), &theirs) != 0 ||
         ::lstat(path.c_str(), &here) != 0 || theirs.st_dev != here.st_dev ||
         theirs.st_ino != here.st_ino || !catches_signal(process.pid, SIGURG)) {
         return "the hooks are not in this Python";
     }
-    number = hooks.number;
+    one.number = hooks.number;
     return "";
 }
 
@@ -179,19 +187,18 @@ void ask_rank(Asking& asking, std::size_t index, const std::vector<ProcessLook>&
     std::size_t place = 0;
     for (const ProcessLook& process : tree) {
         const auto own = owner.find(process.pid);
-        if (is_helper(process.pid) || process.state == "Z" || process.state == "X" ||
-            (own != owner.end() && own->second != out.rank)) {
+        if ((!process.stuck && is_helper(process.pid)) || process.state == "Z" ||
+            process.state == "X" || (own != owner.end() && own->second != out.rank)) {
             continue;
-        }
-        const HooksFile hooks =
-            hooks_file(process.pid, process.python ? kPythonHookFile : kTrainerHookFile);
-        if (!process.python && !hooks.file) {
-            continue;  // a shell, say
         }
         AskedProcess one;
         one.pid = process.pid;
-        one.python = process.python;
-        if (std::string unfit_why = unfit_for_profile(asking, process, hooks, one.number);
+        const HooksFile hooks = hooks_of(process, one.python);
+        if (!one.python && !hooks.file) {
+            why = process.stuck && place == 0 ? "it waits for the disk or a driver" : why;
+            continue;  // else a shell, say
+        }
+        if (std::string unfit_why = unfit_for_profile(asking, process, hooks, one);
             !unfit_why.empty()) {
             why = place == 0 ? std::move(unfit_why) : why;
             continue;
