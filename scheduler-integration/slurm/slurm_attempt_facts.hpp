@@ -28,10 +28,13 @@ inline std::string exit_words(const SlurmAttempt& attempt) {
     return code.value_or(0) != 0 ? " (exit code " + std::to_string(*code) + ")" : "";
 }
 
-inline bool waits(const SlurmAttempt& attempt) {
-    const SlurmPhase phase = attempt.last_verdict.phase;
+inline bool is_waiting(SlurmPhase phase) {
     return phase == SlurmPhase::requeueing || phase == SlurmPhase::queued ||
            phase == SlurmPhase::held || phase == SlurmPhase::blocked;
+}
+
+inline bool waits(const SlurmAttempt& attempt) {
+    return is_waiting(attempt.last_verdict.phase);
 }
 
 // Slurm put a job whose ranks had started back into its queue.

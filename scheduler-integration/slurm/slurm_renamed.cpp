@@ -4,6 +4,7 @@
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/slurm_attempt_facts.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include <functional>
@@ -18,7 +19,10 @@ std::string slurm_job_path(const AttemptRequest& request) {
 }
 
 bool is_ours(const SlurmAttempt& attempt, const SlurmJob& job) {
-    if (attempt.stage != SlurmAttempt::Stage::known) {
+    // Ours has begun. One that waits is another's of the same second, whose number a slurmctld gave
+    // that had lost ours; Slurm dates one that it puts back into the queue anew.
+    if (attempt.stage != SlurmAttempt::Stage::known ||
+        (is_claimed(attempt) && is_waiting(job.verdict().phase))) {
         return false;
     }
     if (attempt.seen) {

@@ -118,6 +118,31 @@ TEST_F(SlurmRenamedTest, AJobOfAnotherNameIsNotTakenForTheOneOfALockstepdBefore)
     EXPECT_THAT(slurm_->cancelled, testing::IsEmpty());
 }
 
+// Seen on a real Slurm: slurmctld was killed, started and had given the number again, all in the
+// second in which ours was submitted; the other job was cancelled as a surplus copy of ours.
+TEST(SlurmRenamed, AJobOfTheSameSecondThatWaitsIsNotTheOneThatHasBegun) {
+    SlurmAttempt attempt;
+    attempt.name = "ours";
+    attempt.stage = SlurmAttempt::Stage::known;
+    attempt.id = 3;
+    SlurmJob job;
+    job.id = 3;
+    job.submitted_at = 1000;
+    job.state = parse_slurm_state("PENDING");
+    attempt.seen = job;
+    job.name = "another name";
+    const auto rows = [&] {
+        std::vector<SlurmJob> out;
+        take_renamed(attempt, job, out);
+        return out.size();
+    };
+    EXPECT_EQ(rows(), 1U) << "renamed while it waits";
+    attempt.claimed = 3;
+    EXPECT_EQ(rows(), 0U);
+    job.state = parse_slurm_state("RUNNING");
+    EXPECT_EQ(rows(), 1U) << "renamed while it runs";
+}
+
 TEST(SlurmRenamed, TheFileIsReadAsItIsWrittenAndNothingElseIs) {
     const auto again = parse_slurm_job(to_text(SlurmAttempt::Copy{17, 1'700'000'000}));
     ASSERT_TRUE(again);
