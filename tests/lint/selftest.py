@@ -380,6 +380,11 @@ class Lints(unittest.TestCase):
             self.assertEqual(left_out(), ["test_b"])
             ran(test_b0="***Failed", test_b1="Passed")  # with --all, say
             self.assertEqual(left_out(), [])
+            ran(test_b0="Passed", test_b1="Passed")
+            self.assertEqual(left_out(), ["test_b"])
+            shutil.rmtree(root / ".git")  # as of an unpacked archive
+            self.assertEqual(left_out(), [])
+            ran(test_a0="Passed")
 
     def test_an_empty_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
