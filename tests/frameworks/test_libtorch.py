@@ -142,9 +142,11 @@ install(TARGETS linked)
     def test_a_wheel_of_another_cuda_than_the_compiler_is_refused(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            for file in ("torch/lib/libtorch_cpu.so", "torch/lib/libtorch_cuda.so", "torch/include/ATen/ATen.h", "nvidia/cuda_runtime/lib/libcudart.so.11"):
-                (folder / "site" / file).parent.mkdir(parents=True, exist_ok=True)
-                (folder / "site" / file).touch()
+            for file in ("lib/libtorch_cpu.so", "lib/libtorch_cuda.so", "include/ATen/ATen.h"):
+                (folder / "site/torch" / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / "site/torch" / file).touch()
+            # As PyTorch's own begins.
+            (folder / "site/torch/version.py").write_text("__version__ = '2.0.1+cu118'\ncuda: Optional[str] = '11.8'\nhip: Optional[str] = None\n")
             done = self.configure(folder, folder / "site/torch")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("LOCKSTEP_TORCH is made with CUDA 11", " ".join(done.stderr.split()))
