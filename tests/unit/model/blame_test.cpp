@@ -71,17 +71,22 @@ TEST(Blame, WhoTheOthersWaitedForInNcclAndNotWhoGaveUpFirst) {
     }
 }
 
+// Of a job whose rank 2 ends with code 1 and this exception.
+std::string cause_told(const std::string& type, const std::string& error) {
+    History h;
+    h.running();
+    auto exit = h.exit(2, 1, 4500);
+    exit.error_type = type;
+    exit.error = error;
+    h.must(exit);
+    return due(h.job, h.now).cause.message;
+}
+
 TEST(Blame, TheWordsOfSysExitAreTheCausesAndItsNumberIsTheCode) {
     for (const auto& [said, words] :
          {std::pair{"no data in /scratch\nmore", ": no data in /scratch"}, std::pair{"1", ""},
           std::pair{"-1", ""}, std::pair{"", ""}}) {
-        History h;
-        h.running();
-        auto exit = h.exit(2, 1, 4500);
-        exit.error_type = "SystemExit";
-        exit.error = said;
-        h.must(exit);
-        EXPECT_EQ(due(h.job, h.now).cause.message,
+        EXPECT_EQ(cause_told("SystemExit", said),
                   std::string{"rank 2 on n1 exited with code 1"} + words);
     }
 }
@@ -112,13 +117,7 @@ TEST(Blame, AnExceptionIsToldByTheLineThatSaysWhatIsWrong) {
                     ": NCCL error: unhandled system error, NCCL version 2.25.1"},
           std::pair{"wanted:", ": wanted:"}, std::pair{" \n\n", ""}, std::pair{"", ""},
           std::pair{"labels\nmore", ": labels"}}) {
-        History h;
-        h.running();
-        auto exit = h.exit(2, 1, 4500);
-        exit.error_type = "RuntimeError";
-        exit.error = said;
-        h.must(exit);
-        EXPECT_EQ(due(h.job, h.now).cause.message,
+        EXPECT_EQ(cause_told("RuntimeError", said),
                   std::string{"rank 2 on n1 raised RuntimeError"} + words);
     }
 }
