@@ -21,9 +21,11 @@ struct CapturedLoss {
     bool bar = false;
     std::optional<std::int64_t> batches;  // of an epoch; only where epochs count from 0
     std::optional<std::int64_t> epoch;
-    double loss = 0;          // may be NaN or infinite
-    std::string_view preset;  // which preset matched; "custom" for a user's pattern
-    // Of networks that are trained against each other, by metric: loss_d and loss_g.
+    double loss = 0;  // may be NaN or infinite
+    std::string_view
+        preset;  // which preset matched; "custom": a user's pattern; "generic", "table"
+    // By metric: loss_d and loss_g of networks that are trained against each other, or what a
+    // table's loss is the sum of, as YOLO's box_loss.
     std::vector<std::pair<std::string, double>> parts{};
 };
 
@@ -45,6 +47,8 @@ class Capture {
     std::optional<CapturedLoss> line(std::string_view text);
 
   private:
+    std::optional<CapturedLoss> match(std::string_view text) const;
+
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };

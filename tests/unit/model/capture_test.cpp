@@ -103,6 +103,47 @@ const Line kLines[] = {
     {"[0/5][12/1583]\tLoss_D: 1.4640\tLoss_G: 6.9356\tD(x): 0.4893\tD(G(z)): 0.4886 / 0.0076",
      "generic", 1.464, 12, 0, true},
     {"[Epoch 3/200] [Batch 4/938] [D loss: 0.5] [G loss: 0.75]", "generic", 0.5, 4, 3, true},
+    // GPT-NeoX, Megatron-LM (with predictions of more tokens), NeMo, OLMo, Composer
+    {" samples/sec: 12.3 | iteration       10/     100 | lm_loss: 1.0625E+01 | loss scale: 1.0 |",
+     "generic", 10.625, 10},
+    {" iteration       10/     100 | mtp_1 loss: 1.2E+01 | lm loss: 1.0625E+01 | loss scale: 1.0 |",
+     "generic", 10.625, 10},
+    {"Training epoch 0, iteration 10/100 | lr: 1e-05 | global_step: 10 | reduced_train_loss: 10.5",
+     "generic", 10.5, 10, 0},
+    {"    train/CrossEntropyLoss=10.25", "generic", 10.25},
+    {"\t Train loss/train/total: 7.125", "generic", 7.125},
+    {"aux loss: 0.25 | loss: 2.5", "generic", 2.5},
+    {"aux loss: 0.25", "generic", 0.25},
+    // llama2.c, nanochat, modded-nanogpt, minGPT
+    {"10 | loss 7.125 | lr 5.0e-04 | 123.45ms | mfu 12.34%", "generic", 7.125, 10},
+    {"step 00012/00100 (12.00%) | loss: 7.125 | dt: 123.45ms | epoch: 1 | total time: 1.2m",
+     "generic", 7.125, 12, 1},
+    {"step:12/1750 train_loss:4.125 train_time:1234ms step_avg:102.84ms", "generic", 4.125, 12},
+    {"iter_dt 12.34ms; iter 100: train loss 2.125", "generic", 2.125, 100},
+    {"\x1b[31mstep: 10  \x1b[32mloss:  7.125  \x1b[38;2;180;60;0mgrad_norm:  1.25", "generic",
+     7.125, 10},
+    {"I20261130 05:00:00 1 dinov2 helpers.py:102] Training  [   20/12500]  eta: 1 day, 1:02:03  "
+     "total_loss: 13.25 (13.5)",
+     "generic", 13.25, 20, -1, true},
+    {"(epoch: 1, iters: 100, time: 0.5, data: 0.1) , G_GAN: 0.75 G_L1: 5.5 D_real: 0.5", "pytorch",
+     0.75, -1, 1},
+    // What holds a number, as print() shows it
+    {"loss: tensor(0.75, device='cuda:0', grad_fn=<NllLossBackward0>)", "generic", 0.75},
+    {"12: loss=tensor([2.5])", "generic", 2.5},
+    {"step 3 loss=Array(0.5, dtype=float32)", "generic", 0.5, 3},
+    {"{'loss': tensor(0.25), 'step': 10}", "huggingface", 0.25, 10},
+    {"{'loss': np.float32(0.25)}", "huggingface", 0.25},
+    {"loss: tf.Tensor(0.5, shape=(), dtype=float32)", "generic", 0.5},
+    {"train_inner | {\"epoch\": 1, \"loss\": \"12.5\", \"num_updates\": \"100\"}", "huggingface",
+     12.5, 100, 1},
+    // Keras' guide to loops of one's own, and others that say the step in words
+    {"Training loss (for one batch) at step 100: 0.5", "generic", 0.5, 100},
+    {"Loss at step 10: 0.5", "generic", 0.5, 10},
+    {"Loss after 100 steps: 0.5", "generic", 0.5, 100},
+    {"loss after epoch 3: 0.5", "generic", 0.5, -1, 3},
+    {"Loss for batch 7 is 0.5", "generic", 0.5, 7, -1, true},
+    {"ep 1 it 100 train_loss 0.5 val_loss 0.75", "generic", 0.5, 100},
+    {"Epoch 2 | Val loss: 0.75, train loss: 0.5", "generic", 0.5, -1, 2},
 };
 
 TEST(Capture, ReadsWhatTheFrameworksPrint) {
@@ -212,6 +253,12 @@ TEST(Capture, LeavesOtherLinesAlone) {
         "loss: not a number",
         "x_train shape: (60000, 28, 28, 1)",
         "epoch: 0, batch: 10, accuracy is: [0.475]",
+        "Val loss at step 10: 0.5",
+        "Validation loss after 3 epochs: 0.5",
+        "epoch 1 - val_loss: 0.5 - val lm_loss: 0.25",
+        "loss function: CrossEntropyLoss 5",
+        "  1 | loss | CrossEntropyLoss | 0",
+        "(epoch: 1, iters: 100, time: 0.5, data: 0.1)",
         "loss: 0x",
     };
     for (const char* line : lines) {
