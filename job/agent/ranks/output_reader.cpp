@@ -17,8 +17,8 @@ std::int64_t counted_on(std::int64_t from, std::int64_t step) {
 
 std::optional<std::int64_t> since_the_first_epoch(const CapturedLoss& found) {
     std::int64_t before = 0;
-    if (!found.batches || !found.epoch || !found.step ||
-        __builtin_mul_overflow(*found.epoch, *found.batches, &before)) {
+    if (!found.from_zero || !found.of || !found.epoch || !found.step ||
+        __builtin_mul_overflow(*found.epoch, *found.of, &before)) {
         return std::nullopt;
     }
     return counted_on(before, *found.step);
@@ -131,6 +131,7 @@ void OutputReader::take(CapturedLoss found, double now, std::vector<RankReport>&
     const bool of_trainer = found.preset == "huggingface" && !found.step;
     if (const auto same = of_trainer ? parse_progress_bar(partial_) : std::nullopt) {
         found.step = same->done;  // printed behind it
+        found.of = same->total;
         found.step_is_batch = true;
     } else if (of_trainer && bar_) {
         found.step = bar_->done;  // unless it is drawn anew
@@ -156,15 +157,33 @@ std::int64_t OutputReader::since_last(const CapturedLoss& found) const {
     return same && *found.step > *last_->step && *last_->step >= 0 ? *found.step - *last_->step : 0;
 }
 
+// The batches of the epochs before, and this one.
+std::int64_t OutputReader::of_batch(const CapturedLoss& found) {
+    if (const auto of_epochs = since_the_first_epoch(found)) {
+        return *of_epochs;
+    }
+    const bool same_kind = last_ && last_->step_is_batch && last_->of;
+    if (!same_kind) {
+        base_ = count_;
+    } else if (*found.step < *last_->step || found.epoch != last_->epoch) {
+        const bool both = found.epoch && last_->epoch && *found.epoch > *last_->epoch;
+        std::int64_t gone = 0;
+        const bool fits =
+            !__builtin_mul_overflow(both ? *found.epoch - *last_->epoch : 1, *last_->of, &gone);
+        base_ = counted_on(base_, fits ? gone : 0);
+    }
+    const std::int64_t step = counted_on(base_, *found.step);
+    return last_ && step <= count_ ? counted_on(count_, 1) : step;
+}
+
 RankReport OutputReader::number(const CapturedLoss& found, double now) {
     const bool own_step = found.step && !found.step_is_batch;
     if (own_step && begins_again(found)) {
         base_ = counted_on(count_, *found.step == 0 ? 1 : 0);
     }
-    const auto of_epochs = since_the_first_epoch(found);
-    count_ = of_epochs  ? *of_epochs
-             : own_step ? counted_on(base_, *found.step)
-                        : counted_on(count_, 1);
+    count_ = own_step                 ? counted_on(base_, *found.step)
+             : found.step && found.of ? of_batch(found)
+                                      : counted_on(count_, 1);
     RankReport report;
     report.step = count_;
     report.time = now;

@@ -2,14 +2,16 @@
 // agent thread only.
 //
 // Steps: a printed step is taken as it is; one that begins again with the next epoch is counted on
-// from where the epoch before has ended. A print that has none, or only the number of a batch
-// within its epoch, is numbered by counting the rank's captured losses from 1, so that steps always
-// rise. Hugging Face's Trainer prints no step: it is what its progress bar shows, which is drawn
-// again behind each print. Lightning's is its epoch's first step and the batch of its bar.
-// A progress bar that draws the same batch again is not a new loss, unless it had moved on with the
-// loss of before (update() and then set_postfix(), as Lightning does): then the second draw has it.
-// step_seconds is the time between two prints over the steps (or batches of one epoch) between
-// them, if neither came in a burst with others; otherwise it is absent.
+// from where the epoch before has ended, and so is a batch's number where the line says of how many
+// (10/391). From the first epoch on where those are known to count from 0 (Lightning's, PyTorch's
+// ImageNet example, timm): a rank that goes on from a checkpoint then has the steps of before. A
+// print that has none, or a batch's number without their count, is numbered by counting the rank's
+// captured losses from 1, so that steps always rise. Hugging Face's Trainer prints no step: it is
+// what its progress bar shows, which is drawn again behind each print. A progress bar that draws
+// the same batch again is not a new loss, unless it had moved on with the loss of before (update()
+// and then set_postfix(), as Lightning does): then the second draw has it. step_seconds is the time
+// between two prints over the steps (or batches of one epoch) between them, if neither came in a
+// burst with others; otherwise it is absent.
 #pragma once
 
 #include "job/agent/ranks/rank_message.hpp"
@@ -50,6 +52,7 @@ class OutputReader {
     // The steps, or batches of one epoch, since the print before; 0: nobody knows.
     std::int64_t since_last(const CapturedLoss& found) const;
     bool begins_again(const CapturedLoss& found) const;
+    std::int64_t of_batch(const CapturedLoss& found);
 
     Capture capture_;
     bool watches_;

@@ -35,7 +35,7 @@ constexpr Form kForms[] = {
      R"()(?:.*?['"]epoch['"]\s*:\s*['"]?(?P<epoch>\d+))?)"},
     // Epoch 0:  12%|█▏  | 5/40 [00:01<00:08, 4.2it/s, v_num=0, train_loss=0.53]
     {"lightning", true,
-     R"(\bEpoch\s+(?P<epoch>\d+)\s*:.*?\b(?P<step>\d+)/\d+\s*\[.*?)"
+     R"(\bEpoch\s+(?P<epoch>\d+)\s*:.*?\b(?P<step>\d+)/(?P<of>\d+)\s*\[.*?)"
      R"((?:[\s,\[]|train/)(?:train_)?loss(?:_step)?\s*=\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.30  (the bracket counts samples, not steps)
     {"pytorch", false,
@@ -45,14 +45,14 @@ constexpr Form kForms[] = {
     // OpenMMLab's: 11/29 10:00:00 - mmengine - INFO - Epoch(train)  [1][ 10/391]  lr: 1.0e-02
     // loss: 6.9
     {"pytorch", true,
-     R"(\bEpoch(?:\(train\))?:?\s*\[(?P<epoch>\d+)\]\s*\[\s*(?P<step>\d+)/\d+\].*?)"
+     R"(\bEpoch(?:\(train\))?:?\s*\[(?P<epoch>\d+)\]\s*\[\s*(?P<step>\d+)/(?P<of>\d+)\].*?)"
      R"(\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // 11/29 10:00:00 - mmengine - INFO - Iter(train) [ 10/40000]  lr: 1.0e-02  loss: 6.9
     {"pytorch", false,
      R"(\bIter\(train\)\s*\[\s*(?P<step>\d+)/\d+\].*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // timm's: Train: 0 [  50/1251 (  4%)]  Loss: 6.93 (6.95)  Time: 0.2s, 512.10/s
     {"pytorch", true,
-     R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*(?P<step>\d+)/\d+\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
+     R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*(?P<step>\d+)/(?P<of>\d+)\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
      R"().*?\bTime\s*:)"},
     // Train: 1 [640/60000 (1%)]\tLoss: 2.30: samples, too, as with "Epoch"
     {"pytorch", false,
@@ -73,12 +73,13 @@ constexpr Form kForms[] = {
     // 12/938 [====>…] - ETA: 1s - loss: 0.53     938/938 - 2s - loss: 0.2
     // What a clock follows is the date of a log line: 11/29 10:00:00 loss: 0.5
     {"keras", true,
-     R"(^\W*(?P<step>\d+)/(?:\d+\s+(?:[^\s\d]|\d+[^\s\d:])|Unknown\s).*?[\s-])"
+     R"(^\W*(?P<step>\d+)/(?:(?P<of>\d+)\s+(?:[^\s\d]|\d+[^\s\d:])|Unknown\s).*?[\s-])"
      R"(loss:\s*\[?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // Paddle's: step 10/938 - loss: 0.5     step 10/938 [=>..] - loss: [0.5]
     // With anything else behind the count it is a step of the whole run: step 12/100 (12 %) | loss
     {"keras", true,
-     R"(^\W*step\s+(?P<step>\d+)/\d+\s+[-\[].*?[\s-]loss:\s*\[?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
+     R"(^\W*step\s+(?P<step>\d+)/(?P<of>\d+)\s+[-\[].*?[\s-]loss:\s*\[?\s*(?P<loss>)" LOCKSTEP_NUM
+     ")"},
 };
 constexpr std::string_view kPix2Pix = "(epoch: ";  // the only form without the word
 
@@ -121,6 +122,13 @@ bool has_controls(std::string_view text) {
     });
 }
 
+// "Epoch: [0][ 10/391]" of PyTorch's ImageNet example and what was made of it, timm's "Train: 0 [";
+// OpenMMLab's "Epoch [1][ 50/7330]" and "Epoch(train)  [1]" do not.
+bool counts_epochs_from_zero(std::string_view text) {
+    return text.find("Epoch: [") != std::string_view::npos ||
+           text.find("Train: ") != std::string_view::npos;
+}
+
 // A pattern with its groups found by name.
 class Matcher {
   public:
@@ -136,13 +144,14 @@ class Matcher {
         loss_ = index("loss");
         step_ = index("step");
         epoch_ = index("epoch");
+        of_ = index("of");
     }
 
     std::optional<CapturedLoss> match(std::string_view text) const {
         if (!expression_->ok() || loss_ == 0) {
             return std::nullopt;
         }
-        const int highest = std::max({loss_, step_, epoch_});
+        const int highest = std::max({loss_, step_, epoch_, of_});
         std::vector<re2::StringPiece> groups(static_cast<std::size_t>(highest) + 1);
         const re2::StringPiece piece{text.data(), text.size()};
         if (!expression_->Match(piece, 0, piece.size(), RE2::UNANCHORED, groups.data(),
@@ -163,6 +172,7 @@ class Matcher {
         out.step = to_int(trim(group(step_)));
         out.step_is_batch = step_is_batch_ && out.step.has_value();
         out.epoch = to_int(trim(group(epoch_)));
+        out.of = out.step_is_batch ? to_int(trim(group(of_))) : std::nullopt;
         return out;
     }
 
@@ -173,6 +183,7 @@ class Matcher {
     int loss_ = 0;
     int step_ = 0;
     int epoch_ = 0;
+    int of_ = 0;
 };
 
 }  // namespace
@@ -277,7 +288,9 @@ std::optional<CapturedLoss> Capture::match(std::string_view text) const {
         }
         if (found->preset == "lightning") {
             found->bar = true;
-            found->batches = batches_of_lightning(text);
+            found->from_zero = is_lightnings_own_bar(text);
+        } else if (found->preset == "pytorch") {
+            found->from_zero = counts_epochs_from_zero(text);
         }
         return found;
     }

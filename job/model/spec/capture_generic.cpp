@@ -33,7 +33,7 @@ constexpr const char* kRate =
 // tqdm's bar: 10%|█ | 10/100 [00:01<00:09, 9.8it/s, loss=2.31]     | 200/ 2983 batches |
 // DINO's: Training  [  20/12500]  eta: 1:02:03
 constexpr const char* kOfBatches =
-    R"((?i)(?:\|\s*(\d+)/\d+\s*\[\d+:\d\d|\b(\d+)\s*/\s*\d+\s+batches\b|\[\s*(\d+)\s*/\s*\d+\s*\]\s+eta:))";
+    R"((?i)(?:\|\s*(\d+)/(\d+)\s*\[\d+:\d\d|\b(\d+)\s*/\s*(\d+)\s+batches\b|\[\s*(\d+)\s*/\s*(\d+)\s*\]\s+eta:))";
 constexpr const char* kBar = R"(\|\s*\d+/\d+\s*\[\d+:\d\d)";
 // The first group tells what kind of loss it says that it is.
 constexpr const char* kLossWord =
@@ -56,7 +56,7 @@ constexpr const char* kPartWord =
     R"((?i)(?:^|[^a-z0-9_])(?:loss[_ /]?(d|g|disc|discriminator|gen|generator)|(d|g|disc|discriminator|gen|generator|critic)[_ /]?loss))"
     R"(['"]?\s*[:=\s]\s*)" LOCKSTEP_VALUE;
 // PyTorch's DCGAN: [0/5][12/1583]
-constexpr const char* kEpochsAndBatches = R"(\[\s*(\d+)/\d+\]\s*\[\s*(\d+)/\d+\])";
+constexpr const char* kEpochsAndBatches = R"(\[\s*(\d+)/\d+\]\s*\[\s*(\d+)/(\d+)\])";
 // A loss of a validation or a test is not the training's.
 constexpr const char* kNotTraining =
     R"((?i)(?:^|[^a-z])(?:val|valid|validation|validate|test|testing|eval|evaluation|dev)(?:[^a-z]|$))";
@@ -140,15 +140,19 @@ void GenericCapture::find_counts(StringPiece text, CapturedLoss& out) const {
     }
     if (!out.step) {
         out.step = number(batch_, text);
-        out.step = out.step ? out.step : of_batches(text);
+        if (!out.step) {
+            find_batches(text, out);
+        }
         out.step_is_batch = out.step.has_value();
     }
     out.epoch = number(epoch_, text);
     out.bar = out.step_is_batch && RE2::PartialMatch(text, bar_);
-    if (StringPiece epoch, batch;
-        !out.step && !out.epoch && RE2::PartialMatch(text, epochs_and_batches_, &epoch, &batch)) {
+    if (StringPiece epoch, batch, of;
+        !out.step && !out.epoch &&
+        RE2::PartialMatch(text, epochs_and_batches_, &epoch, &batch, &of)) {
         out.epoch = to_int(view(epoch));
         out.step = to_int(view(batch));
+        out.of = to_int(view(of));
         out.step_is_batch = out.step.has_value();
     }
 }
@@ -257,14 +261,14 @@ std::optional<std::int64_t> GenericCapture::number(const RE2& expression, String
     return std::nullopt;
 }
 
-std::optional<std::int64_t> GenericCapture::of_batches(StringPiece text) const {
-    StringPiece bar;
-    StringPiece words;
-    StringPiece before_eta;
-    if (!RE2::PartialMatch(text, of_batches_, &bar, &words, &before_eta)) {
-        return std::nullopt;
+void GenericCapture::find_batches(StringPiece text, CapturedLoss& out) const {
+    StringPiece groups[7];
+    if (!of_batches_.Match(text, 0, text.size(), RE2::UNANCHORED, groups, 7)) {
+        return;
     }
-    return to_int(view(!bar.empty() ? bar : !words.empty() ? words : before_eta));
+    const int first = !groups[1].empty() ? 1 : !groups[3].empty() ? 3 : 5;
+    out.step = to_int(view(groups[first]));
+    out.of = to_int(view(groups[first + 1]));
 }
 
 }  // namespace lockstep

@@ -35,7 +35,7 @@ class GenericCapture {
     std::optional<CapturedLoss> at_a_count(re2::StringPiece text) const;
     void find_counts(re2::StringPiece text, CapturedLoss& out) const;
     std::optional<std::int64_t> number(const re2::RE2& expression, re2::StringPiece text) const;
-    std::optional<std::int64_t> of_batches(re2::StringPiece text) const;
+    void find_batches(re2::StringPiece text, CapturedLoss& out) const;
 
     re2::RE2 loss_;
     re2::RE2 named_loss_;

@@ -223,6 +223,7 @@ std::optional<CapturedLoss> LossTable::of_columns(std::string_view text) const {
         return std::nullopt;
     }
     out.step = to_int({done.data(), done.size()});
+    out.of = to_int({total.data(), total.size()});
     out.step_is_batch = out.bar = out.step.has_value();
     return out;
 }

@@ -35,12 +35,8 @@ std::optional<ProgressBar> parse_progress_bar(std::string_view line) {
     return counts_of(line);
 }
 
-std::optional<std::int64_t> batches_of_lightning(std::string_view line) {
-    if (line.find("v_num=") == std::string_view::npos) {
-        return std::nullopt;
-    }
-    const auto counts = counts_of(line);
-    return counts ? std::optional{counts->total} : std::nullopt;
+bool is_lightnings_own_bar(std::string_view line) {
+    return line.find("v_num=") != std::string_view::npos && counts_of(line);
 }
 
 }  // namespace lockstep

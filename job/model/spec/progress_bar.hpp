@@ -16,8 +16,8 @@ struct ProgressBar {
 // " 20%|██        | 5/25 [00:01<00:06,  2.93it/s]".
 std::optional<ProgressBar> parse_progress_bar(std::string_view line);
 
-// The batches of an epoch in Lightning's own bar, whose epochs count from 0: v_num is of its
-// loggers. Another program's bar may be called "Epoch 1", too.
-std::optional<std::int64_t> batches_of_lightning(std::string_view line);
+// Whether this is the bar of Lightning itself, whose epochs count from 0: v_num is of its loggers.
+// Another program's bar may be called "Epoch 1", too.
+bool is_lightnings_own_bar(std::string_view line);
 
 }  // namespace lockstep

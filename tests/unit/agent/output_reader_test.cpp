@@ -47,6 +47,67 @@ TEST(OutputReader, BatchesWithinEpochsAreCountedThrough) {
     EXPECT_EQ(metrics(reports[2])["epoch"], 1);
 }
 
+TEST(OutputReader, BatchesOfACountAreStepsOfTheWholeRun) {
+    auto in = reader();  // PyTorch's ImageNet example prints each tenth
+    EXPECT_THAT(steps(in.feed("Epoch: [0][  0/391]\tLoss 3\nEpoch: [0][ 10/391]\tLoss 2\n"
+                              "Epoch: [1][  0/391]\tLoss 2\nEpoch: [1][ 10/391]\tLoss 1\n",
+                              1)),
+                ElementsAre(0, 10, 391, 401));
+    auto resumed = reader();
+    EXPECT_THAT(steps(resumed.feed("Epoch: [5][ 10/391]\tLoss 1\n", 1)), ElementsAre(1965))
+        << "its epochs count from 0";
+    auto keras = reader();  // the epoch stands in a line of its own
+    EXPECT_THAT(steps(keras.feed("Epoch 1/2\n938/938 - 2s - loss: 0.5\nEpoch 2/2\n"
+                                 "400/938 - 1s - loss: 0.4\n938/938 - 2s - loss: 0.25\n",
+                                 1)),
+                ElementsAre(938, 1338, 1876));
+    auto from_one = reader();  // OpenMMLab's; this one goes on from its third epoch
+    EXPECT_THAT(steps(from_one.feed("Epoch(train)  [3][ 50/1000]  loss: 3\n"
+                                    "Epoch(train)  [3][100/1000]  loss: 3\n"
+                                    "Epoch(train)  [5][ 50/1000]  loss: 3\n",
+                                    1)),
+                ElementsAre(50, 100, 2050));
+    auto bars = reader();  // an epoch's last draw, and the first of the next
+    EXPECT_THAT(steps(bars.feed("\r100%|##| 10/10 [00:01<00:00, 9it/s, loss=3]"
+                                "\r  0%|  | 0/10 [00:00<?, ?it/s, loss=3]"
+                                "\r 10%|  | 1/10 [00:00<?, 9it/s, loss=2]\n",
+                                1)),
+                ElementsAre(10, 11));
+}
+
+TEST(OutputReader, BatchesMayBeAnyNumber) {
+    auto in = reader();
+    EXPECT_THAT(
+        steps(in.feed("Epoch(train)  [1][9223372036854775806/9223372036854775807]  loss: 3\n"
+                      "Epoch(train)  [9223372036854775807][1/9223372036854775807]  loss: 3\n"
+                      "Epoch: [9223372036854775807][2/9223372036854775807] Loss 3\n",
+                      1)),
+        SizeIs(3));
+}
+
+TEST(OutputReader, ATableIsReadAsItIsPrinted) {
+    auto in = reader();  // Ultralytics' bar moves on before the losses of its batch are known
+    std::vector<RankReport> reports;
+    for (const char* piece :
+         {"\n      Epoch    GPU_mem   box_loss   cls_loss   Instances       Size\n",
+          "\r\x1b[K        1/2         0G      4.5       1.5          2         64: 50% ━─ 1/2 "
+          "9it/s ",
+          "\r\x1b[K        1/2         0G      4.5       1.5          2         64: 100% ━━ 2/2 "
+          "9it/s ",
+          "\r\x1b[K        1/2         0G      3.5       1.5          2         64: 100% ━━ 2/2 "
+          "9it/s \n",
+          "\r\x1b[K        2/2         0G      2.5       1.5          2         64: 50% ━─ 1/2 "
+          "9it/s \n"}) {
+        for (const auto& report : in.feed(piece, 1)) {
+            reports.push_back(report);
+        }
+    }
+    ASSERT_THAT(steps(reports), ElementsAre(1, 2, 3));
+    EXPECT_EQ(metrics(reports[1])["loss"], 5);
+    EXPECT_EQ(metrics(reports[1])["box_loss"], 3.5);
+    EXPECT_EQ(metrics(reports[2])["epoch"], 2);
+}
+
 TEST(OutputReader, BatchesOfOneEpochHaveAStepTime) {
     auto in = reader();
     in.feed("Epoch: [0][ 10/391]\tLoss 1.0\n", 10);
@@ -91,7 +152,7 @@ TEST(OutputReader, ALogLineThatBeginsWithADateIsNoBarAtThatDay) {
         "11/29 10:00:09 - mmengine - INFO - Epoch(train)  [1][100/1000]  lr: 0.1  loss: 2\n"
         "11/29 10:00:10 - root - INFO - lr: 0.1 loss: 2\n",
         1);
-    EXPECT_THAT(steps(reports), ElementsAre(1, 2, 3)) << "each of them was the 11th batch of 29";
+    EXPECT_THAT(steps(reports), ElementsAre(50, 100, 101)) << "each was the 11th batch of 29";
 }
 
 TEST(OutputReader, LinesMayComeInPiecesAndEndWithCarriageReturns) {
@@ -109,7 +170,7 @@ TEST(OutputReader, ARedrawnProgressBarIsOneLoss) {
         "12/938 [=>...] - ETA: 1s - loss: 0.53\r"
         "13/938 [=>...] - ETA: 1s - loss: 0.52\n",
         1);
-    EXPECT_THAT(steps(reports), ElementsAre(1, 2));
+    EXPECT_THAT(steps(reports), ElementsAre(12, 13));
 }
 
 // As Trainer of transformers 5.23 prints with logging_steps=5, read in one piece and byte by byte.
@@ -156,7 +217,7 @@ TEST(OutputReader, ABarThatIsNotDrawnBehindAPrintIsNotItsTrainers) {
                                 "\r 50%|##  | 5/10 [00:05<00:05, 1it/s]{'loss': 2}\n"
                                 "\r 10%|#   | 1/10 [00:01<00:09, 1it/s]{'loss': 1}\n",
                                 1)),
-                ElementsAre(1, 2, 3));
+                ElementsAre(1, 5, 11));
     auto again = reader();  // a second train() in the same program
     EXPECT_THAT(steps(again.feed("\r 50%|##  | 5/10 [00:05<0\r{'loss': 3}\n\r 50%|##  | 5/10 [00:05"
                                  "\r 20%|#   | 2/10 [00:05<0\r{'loss': 2}\n\r 20%|#   | 2/10 [00:05"
