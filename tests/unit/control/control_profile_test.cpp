@@ -103,6 +103,15 @@ TEST_F(ProfileTest, IsAskedOfTheNodesOfItsRanksAndKept) {
     ASSERT_TRUE(take());
     until([&] { return asked(0) != nullptr; }, "PROFILE to all");
     EXPECT_EQ(asked(1)->number, 2);
+
+    // Of another node's rank, from one that was asked, and after that node's own word.
+    agents_[1].say(wire::Profiled{1, 2, {{1, "", {{"stacks.txt", 17}}, {}}}});
+    agents_[0].say(
+        wire::Profiled{1, 2, {{0, "", {{"stacks.txt", 3}}, {}}, {1, "", {{"stacks.txt", 9}}, {}}}});
+    until([&] { return items().size() == 2; }, "the second profile_taken");
+    for (const Json& taken : items()) {
+        EXPECT_EQ(taken["ranks"].back()["files"][0]["size"], 17) << dump_json(taken);
+    }
 }
 
 TEST_F(ProfileTest, ARankThatIsNotThereIsInvalid) {
