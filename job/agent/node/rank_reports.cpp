@@ -13,6 +13,10 @@
 namespace lockstep {
 namespace {
 
+// A loss that is printed may be reported as well, from another thread or right behind it.
+constexpr auto kReportFollows = std::chrono::milliseconds{500};
+constexpr std::size_t kPrintedRows = 256;
+
 RankReport single(std::string_view column, double value) {
     RankReport report;
     report.time = wall_seconds();
@@ -200,6 +204,9 @@ void RankReports::accept_unknown(ExceptionNote note) {
 
 void RankReports::accept(Rank& rank, RankReport report) {
     rank.reports_loss = rank.reports_loss || report.has_loss;
+    if (rank.reports_loss) {
+        rank.printed.clear();
+    }
     rank.timer.time(report);
     if (rank.bad != rank.bad_told) {
         rank.bad_told = rank.bad;
@@ -274,12 +281,29 @@ void RankReports::answer(const KvProxy::Origin& origin, const wire::KeyReply& re
 }
 
 void RankReports::captured(std::int32_t rank, const std::vector<RankReport>& reports) {
-    const Rank* state = find(rank);
-    if (state == nullptr || state->reports_loss) {
+    Rank* const state = find(rank);
+    if (state == nullptr) {
         return;
     }
+    if (state->reports_loss) {
+        return;
+    }
+    if (!prints_ && state->printed.size() + reports.size() <= kPrintedRows) {
+        if (state->printed.empty()) {
+            state->printed_since = std::chrono::steady_clock::now();
+        }
+        state->printed.insert(state->printed.end(), reports.begin(), reports.end());
+        return;
+    }
+    let_go_of_printed(*state);
     for (const auto& report : reports) {
         add_row(rank, report);
+    }
+}
+
+void RankReports::let_go_of_printed(Rank& rank) {
+    for (const auto& report : std::exchange(rank.printed, {})) {
+        add_row(rank.rank, report);
     }
 }
 
@@ -306,13 +330,21 @@ void RankReports::add_row(std::int32_t rank, const RankReport& report) {
 void RankReports::ending(std::int32_t rank) {
     parts_.standbys.ended(rank - here_.first_rank);
     Rank* state = find(rank);
-    if (state == nullptr || !state->socket) {
+    if (state == nullptr) {
         return;
     }
-    state->socket->drain();
+    if (state->socket) {
+        state->socket->drain();
+    }
+    let_go_of_printed(*state);
+    if (!state->socket) {
+        return;
+    }
     state->socket->close();
     if (here_.launcher) {
         parts_.children.finish();
+        std::for_each(here_.ranks.begin(), here_.ranks.end(),
+                      [this](Rank& one) { let_go_of_printed(one); });
     }
     if (state->bad != state->bad_told) {
         state->bad_told = state->bad;
@@ -333,6 +365,13 @@ std::int64_t RankReports::last_step(std::int32_t rank) const {
 }
 
 void RankReports::flush() {
+    const auto now = std::chrono::steady_clock::now();
+    for (Rank& rank : here_.ranks) {
+        if (!rank.printed.empty() && now - rank.printed_since >= kReportFollows) {
+            prints_ = true;
+            let_go_of_printed(rank);
+        }
+    }
     while (const auto batch = telemetry_.take()) {
         parts_.outbox.batch(*batch);
         handlers_.wake();

@@ -18,6 +18,7 @@
 #include "job/base/result.hpp"
 #include "job/model/wire/wire.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,7 +60,8 @@ class RankReports {
     void catch_up();
     void close();
 
-    // What was read of a rank's output; not counted if it reports its loss itself.
+    // What was read of a rank's output; not counted if it reports its loss itself, which may reach
+    // us a moment later than what it has printed of the same step.
     void captured(std::int32_t rank, const std::vector<RankReport>& reports);
     // What was seen of a rank of any node, which has not said it.
     void seen(std::int32_t rank, const RankReport& row);
@@ -85,6 +87,8 @@ class RankReports {
         std::uint64_t bad_told = 0;  // of those, in a row's bad_reports already
         std::vector<ExceptionNote> notes{};  // the newest limits::kExceptionNotes
         std::int64_t step = -1;              // the highest that it has reported
+        std::vector<RankReport> printed{};   // its first losses, until it is known to report none
+        std::chrono::steady_clock::time_point printed_since{};
         StepTimer timer{};
     };
     struct Generation {
@@ -112,6 +116,7 @@ class RankReports {
     void answer(const KvProxy::Origin& origin, const wire::KeyReply& reply);
     void check_world(std::int32_t rank, std::int32_t world_size);
     void add_row(std::int32_t rank, const RankReport& report);
+    void let_go_of_printed(Rank& rank);
     Rank* find(std::int32_t rank);
     Rank* speaker_of(Rank& rank, std::uint64_t connection);
     Rank& socket_holder(Rank& rank) { return here_.launcher ? here_.ranks.front() : rank; }
@@ -123,6 +128,7 @@ class RankReports {
     KvProxy keys_;
     TelemetryBuffer telemetry_;
     std::uint64_t bad_ = 0;
+    bool prints_ = false;  // a rank has printed losses for a while and reported none: that is all
     Generation here_;
 };
 

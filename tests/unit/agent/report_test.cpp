@@ -67,6 +67,27 @@ TEST_F(ReportTest, ReportsBecomeRowsInOrderAlsoTheLastBeforeTheEnd) {
     EXPECT_EQ(daemon.batches[0].generation, 1U);
 }
 
+// Its first loss was there twice: transformers' printer and our callback are that close.
+TEST_F(ReportTest, ALossThatIsPrintedAndThenReportedIsOne) {
+    FakeDaemon daemon{python("os.write(1, b'step 1 loss 0.75\\n')\n"
+                             "time.sleep(0.05)\n"
+                             "send({'op': 'report', 'step': 1, 'loss': 0.5})\n"
+                             "os.write(1, b'step 2 loss 0.25\\n')\n"
+                             "os._exit(0)\n"),
+                      {}};
+    run_well(daemon);
+    EXPECT_THAT(daemon.values("loss"), ElementsAre(0.5));
+}
+
+TEST_F(ReportTest, WhatIsOnlyPrintedIsAllThereAlsoOfARankThatEndsAtOnce) {
+    FakeDaemon daemon{python("os.write(1, b'step 1 loss 0.75\\nstep 2 loss 0.5\\n')\n"
+                             "send({'op': 'report', 'step': 2, 'accuracy': 0.5})\n"
+                             "os._exit(0)\n"),
+                      {}};
+    run_well(daemon);
+    EXPECT_THAT(daemon.values("loss"), ElementsAre(0.75, 0.5));
+}
+
 // Beside the batches, which lockstepd stores first: when it heard of the end it knew of none.
 TEST_F(ReportTest, TheEndOfARankSaysTheLastStepThatItReported) {
     FakeDaemon daemon{python("for i in (1, 2, 12):\n"
