@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <utility>
 
 namespace lockstep {
@@ -120,6 +121,30 @@ TEST(Blame, AnExceptionIsToldByTheLineThatSaysWhatIsWrong) {
         EXPECT_EQ(cause_told("RuntimeError", said),
                   std::string{"rank 2 on n1 raised RuntimeError"} + words);
     }
+}
+
+// As torch 2.15 says it, and CUDA.
+TEST(Blame, ARankThatFindsNoGpuOfAJobThatAsksForNoneIsToldWhereToAsk) {
+    const std::string hint = " (the job asks for no GPU: resources.gpus_per_node, lockstep run -G)";
+    for (const char* said :
+         {"No CUDA GPUs are available", "nccl2 requires at least one CUDA device",
+          "ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+          "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+          "CUDA error: no CUDA-capable device is detected\nCUDA kernel errors might be reported"}) {
+        const std::string line{said, std::strcspn(said, "\n")};
+        EXPECT_EQ(cause_told("RuntimeError", said),
+                  "rank 2 on n1 raised RuntimeError: " + line + hint);
+    }
+    History h{R"({"name":"t","framework":"command","command":["x"],
+                  "resources":{"nodes":2,"ranks_per_node":2,"gpus_per_node":2}})"};
+    h.running();
+    auto exit = h.exit(2, 1, 4500);
+    exit.error_type = "RuntimeError";
+    exit.error = "No CUDA GPUs are available";
+    h.must(exit);
+    EXPECT_EQ(due(h.job, h.now).cause.message,
+              "rank 2 on n1 raised RuntimeError: No CUDA GPUs are available")
+        << "it has asked";
 }
 
 TEST(Blame, WhyAProgramDidNotBeginIsToldOfTheCauseAndOfTheOthers) {
