@@ -55,6 +55,15 @@ class Torch(frameworks.Framework):
         self.saw("torch", "torchrun, launch node", "2 × 2 ranks; every loss of each")
 
     @frameworks.in_every_run
+    def test_ranks_that_a_script_spawns_meet_at_its_own_port(self):
+        program = frameworks.harness.FIXTURES / "spawns_ranks.py"
+        job = self.submit("pytorch", [program, "", frameworks.harness.quiet_port()], ranks=1)
+        done = self.ends(job)
+        self.assertIn("sum 3.0", self.daemon.rank_log(job, 0))
+        self.assertIn("the script starts 2 ranks itself", " ".join(done["warnings"]))
+        self.saw("torch", "mp.spawn, MASTER_PORT of the script's own", "2 ranks that meet there")
+
+    @frameworks.in_every_run
     @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("pytorch", "torch_ddp.py", "--bad-data", 1, text="is out of bounds")

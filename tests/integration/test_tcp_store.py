@@ -38,6 +38,18 @@ else:
         pass
 """
 
+# As a batch script did it: a port of its own for every rank, before its Python begins.
+EXPORTS = f"export MASTER_PORT=$PORT; exec {harness.PYTHON} -c \"$MEETS\""
+MEETS = """
+import os, torch, torch.distributed as dist
+dist.init_process_group('gloo')
+value = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(value)
+print('sum', value.item(), 'at', os.environ['MASTER_PORT'], os.environ['TORCHELASTIC_USE_AGENT_STORE'], flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 
 @unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")
 class Clients(unittest.TestCase):
@@ -67,6 +79,29 @@ class Jobs(harness.TestCase):
     def test_a_script_that_hosts_its_own_store_says_so_and_gets_the_port(self):
         for log in self.run_job(HOSTS_ITS_OWN, environment={"TORCHELASTIC_USE_AGENT_STORE": "False"}):
             self.assertIn("hosted False", log)
+
+    def test_a_script_that_meets_at_a_port_of_its_own_hosts_that_store(self):
+        """Its processes took themselves for clients of an agent's store there, and retried for half an hour."""
+        for method in ("", "tcp"):
+            with self.subTest(method=method):
+                job = self.daemon.submit({
+                    "name": "spawns", "framework": "pytorch",
+                    "command": [harness.PYTHON, str(harness.FIXTURES / "spawns_ranks.py"), method,
+                                str(harness.quiet_port())]})
+                done = self.daemon.wait_state(job["id"], harness.FINAL, 180)
+                self.assertEqual(done["state"], "succeeded", done)
+                log = self.daemon.rank_log(job["id"], 0)
+                self.assertIn("spawned 0: sum 3.0", log)
+                self.assertIn("spawned 1: sum 3.0", log)
+
+    def test_a_port_that_a_shell_exports_is_served_by_rank_0(self):
+        port = str(harness.quiet_port())
+        job = self.daemon.submit({"name": "exports", "framework": "pytorch", "resources": TWO_BY_TWO,
+                                  "environment": {"PORT": port, "MEETS": MEETS}, "command": ["sh", "-c", EXPORTS]})
+        done = self.daemon.wait_state(job["id"], harness.FINAL, 180)
+        self.assertEqual(done["state"], "succeeded", done)
+        for rank in range(4):
+            self.assertIn(f"sum 10.0 at {port} True", self.daemon.rank_log(job["id"], rank))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,9 @@ void add_torchrun(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["MASTER_PORT"] = std::to_string(place.master_port);
     out["TORCHELASTIC_USE_AGENT_STORE"] =
         traits_of(spec.framework).meets_at_store ? "True" : "False";
+    // Where a script has another port by the time it meets, it meets somewhere else, and hosts that
+    // store itself (job/rank/python/hooks/_lockstep_ranks.py).
+    out["LOCKSTEP_MASTER_PORT"] = out["MASTER_PORT"];
     out["TORCHELASTIC_RUN_ID"] = place.job_id;
     out["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.generation - 1);
     out["TORCHELASTIC_MAX_RESTARTS"] = "0";

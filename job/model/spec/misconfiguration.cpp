@@ -42,6 +42,12 @@ std::optional<std::string> wrong_world(std::int32_t said, std::int32_t expected)
     if (said < 1 || said == expected) {
         return std::nullopt;
     }
+    if (expected == 1) {
+        const std::string ranks = std::to_string(said) + " ranks";
+        return "the script starts " + ranks + " itself, of which the job knows one: ask for " +
+               ranks + " (lockstep run -n " + std::to_string(said) +
+               " --launch node) to see each of them";
+    }
     const std::string of = " of an expected " + std::to_string(expected);
     return said == 1 ? "ranks train by themselves, not together: one has a world size 1" + of
                      : "a rank has a world size " + std::to_string(said) + of;

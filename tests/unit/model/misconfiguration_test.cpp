@@ -30,6 +30,7 @@ TEST(Misconfiguration, LightningsOneOfOneIsAndOneOfManyIsNot) {
 TEST(Misconfiguration, AWorldOfAnotherSizeIsTold) {
     EXPECT_THAT(wrong_world(1, 4), Optional(HasSubstr("a world size 1 of an expected 4")));
     EXPECT_THAT(wrong_world(2, 4), Optional(HasSubstr("a world size 2 of an expected 4")));
+    EXPECT_THAT(wrong_world(2, 1), Optional(HasSubstr("the script starts 2 ranks itself")));
     EXPECT_FALSE(wrong_world(4, 4));
     EXPECT_FALSE(wrong_world(-1, 4)) << "nothing was said";
 }

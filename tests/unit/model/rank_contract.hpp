@@ -62,6 +62,7 @@ inline Variables contract() {
             {"LOCKSTEP_JOB_NAME", "mnist"},
             {"LOCKSTEP_LOCAL_RANK", "1"},
             {"LOCKSTEP_LOCAL_WORLD_SIZE", "4"},
+            {"LOCKSTEP_MASTER_PORT", "4242"},
             {"LOCKSTEP_NODES", "2"},
             {"LOCKSTEP_NODE_RANK", "1"},
             {"LOCKSTEP_RANK", "5"},

@@ -116,6 +116,36 @@ def _hook_torch(module):
     module.init_process_group = init_process_group
 
 
+def _hook_rendezvous(module):
+    """Ranks are clients of the agent's store, as torchrun's are of its agent's. A script that meets at a port of its own,
+    as PyTorch's tutorials do (MASTER_PORT = 12355 and mp.spawn), must host that store: nobody listens there, and its
+    processes would retry for half an hour."""
+    create = getattr(module, "_create_c10d_store", None)
+    if create is None:
+        return
+
+    def _create_c10d_store(hostname, port, *args, **kwargs):
+        if not _is_of_the_script(port):
+            return create(hostname, port, *args, **kwargs)
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+        try:
+            return create(hostname, port, *args, **kwargs)
+        finally:
+            os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+
+    for name in ("__doc__", "__module__", "__name__", "__qualname__"):
+        setattr(_create_c10d_store, name, getattr(create, name))
+    _create_c10d_store.__wrapped__ = create
+    module._create_c10d_store = _create_c10d_store
+
+
+def _is_of_the_script(port):
+    """Where the variables are ours: a torchrun that the script starts names a run of its own, whose agent serves."""
+    ours = os.environ.get("LOCKSTEP_MASTER_PORT", "")
+    return (os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and ours != "" and str(port) != ours
+            and os.environ.get("TORCHELASTIC_RUN_ID") == os.environ.get("LOCKSTEP_JOB_ID"))
+
+
 def _local_rank(rank):
     """Of the same rank in the environment, which a script may have set for itself."""
     said = _environment()
@@ -183,5 +213,6 @@ def install(after_import):
     if "LOCKSTEP_RANKS_PER_NODE" in os.environ:
         tell(_environment())
     after_import("torch.distributed.distributed_c10d", _hook_torch)
+    after_import("torch.distributed.rendezvous", _hook_rendezvous)
     after_import("paddle.distributed.parallel", _hook_paddle)
     after_import("accelerate.utils.launch", _hook_accelerate)
