@@ -317,10 +317,14 @@ inline constexpr std::size_t kGpuXids = 256;       // kinds of errors × GPUs th
 inline constexpr std::size_t kGpuTextBytes = 96;   // NVML's longest is 96 with its zero
 inline constexpr std::size_t kSuspensions = 1000;  // of an attempt; more are not told
 inline constexpr std::size_t kXidEvents = 256;     // of an attempt; a broken GPU repeats itself
-inline constexpr std::size_t kGpusShownInFull = 1024;   // in /metrics; beyond, the slim profile
-inline constexpr std::size_t kGpusShown = 16'384;       // in /metrics at all: 40 MB of text
-inline constexpr std::size_t kLineBytes = 4096;         // of a printed line that capture looks at
-inline constexpr std::int64_t kLogBytes = 64LL << 20U;  // kept per rank: the first and the last
+inline constexpr std::size_t kGpusShownInFull = 1024;  // in /metrics; beyond, the slim profile
+inline constexpr std::size_t kGpusShown = 16'384;      // in /metrics at all: 40 MB of text
+inline constexpr std::size_t kLineBytes = 4096;        // of a printed line that capture looks at
+// A loss that is printed may be reported as well, from another thread or right behind it: so long,
+// and so many of a rank, are kept until it is known that it reports none.
+inline constexpr auto kReportFollows = std::chrono::milliseconds{500};
+inline constexpr std::size_t kPrintedRows = 256;
+inline constexpr std::int64_t kLogBytes = 64LL << 20U;     // kept per rank: the first and the last
 inline constexpr std::int64_t kLogHeadBytes = 1LL << 20U;  // of those, from the beginning
 inline constexpr std::size_t kLogTailBytes = 4096;         // in a cause
 // Of a rank that failed by itself; one that only echoes it has a quarter of both.

@@ -1,4 +1,5 @@
-#include "job/model/cause_hint.hpp"
+// What a user should change, where a rank's error is known to come of what its job asks for.
+#include "job/model/job.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,11 +16,13 @@ constexpr std::array<std::string_view, 5> kNoGpu{
 
 }  // namespace
 
-Cause with_hint(const JobSpec& spec, Cause cause) {
+Cause cause_of(const Job& job, const event::RankExited& exit) {
+    Cause cause = cause_of(exit);
     const bool no_gpu = std::any_of(kNoGpu.begin(), kNoGpu.end(), [&](std::string_view words) {
-        return cause.error.find(words) != std::string::npos;
+        return exit.error.find(words) != std::string::npos;
     });
-    if (no_gpu && spec.resources.gpus_per_node == 0) {
+    // Slurm hides the GPUs of a node from jobs that ask for none.
+    if (no_gpu && job.spec.resources.gpus_per_node == 0) {
         cause.message += " (the job asks for no GPU: resources.gpus_per_node, lockstep run -G)";
     }
     return cause;

@@ -14,9 +14,6 @@ namespace lockstep {
 // words are KvStore's, and of torch's monitored_barrier().
 std::vector<std::int32_t> named_missing(std::string_view error);
 
-// What first_cause() needs to know of each rank that ends: there may be many. Once for each.
-void note_end(Generation& generation, const event::RankExited& exit);
-
 // The first failure of `generation`, the job's newest, as the cause. Of an echo the cause is, in
 // this order: who it names as missing; a rank that had left with 0 before; the one that was stopped
 // at an earlier step than all others that were stopped. With none of these it says that the first

@@ -2,7 +2,6 @@
 #include "job/model/job.hpp"
 
 #include "job/base/limits.hpp"
-#include "job/model/cause_hint.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -277,7 +276,7 @@ struct Applier {
             current->failed[e.rank] = e;
             if (!e.stopped) {
                 const auto kind = parse_failure_kind(e.failure).value_or(FailureKind::own);
-                Cause cause = with_hint(job.spec, cause_of(e));
+                Cause cause = cause_of(job, e);
                 if (kind == FailureKind::echo && current->desync &&
                     current->desync->rank != e.rank) {
                     cause = of_desync(*current->desync, cause);

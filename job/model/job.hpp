@@ -218,9 +218,14 @@ event::Finished outcome(const Job& job);
 bool all_ranks_ended(const Job& job);
 // The same for one of its nodes.
 bool node_ended(const Job& job, std::int32_t node_rank);
-// What a rank's end, or a fault, is called as a cause.
+// What a rank's end, or a fault, is called as a cause. Of a job, the message also says what it
+// should ask for, where the rank's error is known to come of that.
 Cause cause_of(const event::RankExited& exit);
+Cause cause_of(const Job& job, const event::RankExited& exit);
 Cause cause_of(const event::FaultSeen& fault);
+// What first_cause() (echo.hpp) needs to know of each rank that ends: there may be many. Once for
+// each.
+void note_end(Generation& generation, const event::RankExited& exit);
 // With the other ranks of the newest generation that have failed, if the cause is one of its ranks.
 Cause with_others(const Job& job, Cause cause);
 

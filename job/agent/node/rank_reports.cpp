@@ -13,10 +13,6 @@
 namespace lockstep {
 namespace {
 
-// A loss that is printed may be reported as well, from another thread or right behind it.
-constexpr auto kReportFollows = std::chrono::milliseconds{500};
-constexpr std::size_t kPrintedRows = 256;
-
 RankReport single(std::string_view column, double value) {
     RankReport report;
     report.time = wall_seconds();
@@ -288,7 +284,7 @@ void RankReports::captured(std::int32_t rank, const std::vector<RankReport>& rep
     if (state->reports_loss) {
         return;
     }
-    if (!prints_ && state->printed.size() + reports.size() <= kPrintedRows) {
+    if (!prints_ && state->printed.size() + reports.size() <= limits::kPrintedRows) {
         if (state->printed.empty()) {
             state->printed_since = std::chrono::steady_clock::now();
         }
@@ -367,7 +363,7 @@ std::int64_t RankReports::last_step(std::int32_t rank) const {
 void RankReports::flush() {
     const auto now = std::chrono::steady_clock::now();
     for (Rank& rank : here_.ranks) {
-        if (!rank.printed.empty() && now - rank.printed_since >= kReportFollows) {
+        if (!rank.printed.empty() && now - rank.printed_since >= limits::kReportFollows) {
             prints_ = true;
             let_go_of_printed(rank);
         }

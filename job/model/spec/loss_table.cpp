@@ -139,7 +139,7 @@ bool LossTable::wants(std::string_view text) const {
         return true;  // ESC was left out in front of '['
     }
     const char end = text.back();
-    return (end == ']' || end == ':') && text.find("=") != std::string_view::npos;
+    return (end == ']' || end == ':') && text.find('=') != std::string_view::npos;
 }
 
 std::optional<CapturedLoss> LossTable::row(std::string_view text, bool& mine) {
