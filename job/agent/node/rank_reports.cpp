@@ -53,6 +53,7 @@ void RankReports::expect(const wire::World& world, bool one_world, bool launcher
         next.ranks[local].rank = world.first_rank + static_cast<std::int32_t>(local);
     }
     here_ = std::move(next);
+    only_prints_.resize(std::max(only_prints_.size(), here_.ranks.size()));
 }
 
 Status RankReports::listen(std::int32_t local_rank, const std::string& path) {
@@ -284,7 +285,8 @@ void RankReports::captured(std::int32_t rank, const std::vector<RankReport>& rep
     if (state->reports_loss) {
         return;
     }
-    if (!prints_ && state->printed.size() + reports.size() <= limits::kPrintedRows) {
+    if (!only_prints_[static_cast<std::size_t>(rank - here_.first_rank)] &&
+        state->printed.size() + reports.size() <= limits::kPrintedRows) {
         if (state->printed.empty()) {
             state->printed_since = std::chrono::steady_clock::now();
         }
@@ -362,9 +364,10 @@ std::int64_t RankReports::last_step(std::int32_t rank) const {
 
 void RankReports::flush() {
     const auto now = std::chrono::steady_clock::now();
-    for (Rank& rank : here_.ranks) {
+    for (std::size_t local = 0; local < here_.ranks.size(); ++local) {
+        Rank& rank = here_.ranks[local];
         if (!rank.printed.empty() && now - rank.printed_since >= limits::kReportFollows) {
-            prints_ = true;
+            only_prints_[local] = true;
             let_go_of_printed(rank);
         }
     }

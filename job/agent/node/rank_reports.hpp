@@ -128,7 +128,9 @@ class RankReports {
     KvProxy keys_;
     TelemetryBuffer telemetry_;
     std::uint64_t bad_ = 0;
-    bool prints_ = false;  // a rank has printed losses for a while and reported none: that is all
+    // By local rank, also of later generations: it printed losses for a while and reported none, so
+    // that what it prints need not wait.
+    std::vector<bool> only_prints_;
     Generation here_;
 };
 

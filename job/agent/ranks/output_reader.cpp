@@ -96,8 +96,14 @@ void OutputReader::look_for_bar(std::vector<RankReport>& out) {
 }
 
 bool OutputReader::is_of_last(const CapturedLoss& found) const {
-    return last_ && found.step_is_batch && last_->step_is_batch && found.step == last_->step &&
-           found.epoch == last_->epoch;
+    if (!last_ || !found.step_is_batch || !last_->step_is_batch || found.step != last_->step ||
+        found.epoch != last_->epoch) {
+        return false;
+    }
+    // Keras with verbose=2 prints an epoch's last batch alone: the next one is another epoch's.
+    const bool alone = batch_ && !batch_->moved && batch_->number == batch_->of && !found.epoch &&
+                       found.step == batch_->number && found.of == batch_->of;
+    return !alone || found.loss == last_->loss;
 }
 
 void OutputReader::let_go(std::vector<RankReport>& out) {
@@ -131,7 +137,6 @@ void OutputReader::take(CapturedLoss found, double now, std::vector<RankReport>&
     const bool of_trainer = found.preset == "huggingface" && !found.step;
     if (const auto same = of_trainer ? parse_progress_bar(partial_) : std::nullopt) {
         found.step = same->done;  // printed behind it
-        found.of = same->total;
         found.step_is_batch = true;
     } else if (of_trainer && bar_) {
         found.step = bar_->done;  // unless it is drawn anew
@@ -157,28 +162,50 @@ std::int64_t OutputReader::since_last(const CapturedLoss& found) const {
     return same && *found.step > *last_->step && *last_->step >= 0 ? *found.step - *last_->step : 0;
 }
 
+bool OutputReader::is_of_next_epoch(const CapturedLoss& found) const {
+    const bool later = found.epoch && batch_->epoch && *found.epoch > *batch_->epoch;
+    if (*found.of != batch_->of) {
+        return later || batch_->number >= batch_->of - 1;
+    }
+    if (*found.step > batch_->number) {
+        return later && !found.bar;  // a bar of the whole run may name the epoch, too
+    }
+    const std::int64_t back = batch_->number - *found.step;
+    return later || batch_->number >= batch_->of || back > batch_->of / 2;
+}
+
 // The batches of the epochs before, and this one.
 std::int64_t OutputReader::of_batch(const CapturedLoss& found) {
-    if (const auto of_epochs = since_the_first_epoch(found)) {
-        return *of_epochs;
+    const std::int64_t next = counted_on(count_, 1);
+    if (*found.step < 0 || *found.of < *found.step) {
+        return next;
     }
-    const bool same_kind = last_ && last_->step_is_batch && last_->of;
-    if (!same_kind) {
-        base_ = count_;
-    } else if (*found.step < *last_->step || found.epoch != last_->epoch) {
-        const bool both = found.epoch && last_->epoch && *found.epoch > *last_->epoch;
+    Batch batch{*found.step, *found.of, found.epoch, batch_ ? batch_->base : count_, false};
+    if (const auto of_epochs = since_the_first_epoch(found)) {
+        batch.base = *of_epochs - *found.step;
+    } else if (batch_ && is_of_next_epoch(found)) {
+        const bool both = found.epoch && batch_->epoch && *found.epoch > *batch_->epoch;
         std::int64_t gone = 0;
         const bool fits =
-            !__builtin_mul_overflow(both ? *found.epoch - *last_->epoch : 1, *last_->of, &gone);
-        base_ = counted_on(base_, fits ? gone : 0);
+            !__builtin_mul_overflow(both ? *found.epoch - *batch_->epoch : 1, batch_->of, &gone);
+        batch.base = counted_on(batch.base, fits ? gone : 0);
+    } else if (batch_ && (*found.of != batch_->of || *found.step <= batch_->number)) {
+        return next;  // another loop's, or of another process
+    } else {
+        batch.moved = batch_.has_value();
     }
-    const std::int64_t step = counted_on(base_, *found.step);
-    return last_ && step <= count_ ? counted_on(count_, 1) : step;
+    const std::int64_t step = counted_on(batch.base, batch.number);
+    batch_ = batch;
+    return last_ && step <= count_ ? next : step;
 }
 
 RankReport OutputReader::number(const CapturedLoss& found, double now) {
     const bool own_step = found.step && !found.step_is_batch;
-    if (own_step && begins_again(found)) {
+    // "step 100/938" without the number of its epoch begins again once it was 938/938.
+    const bool was_at_end = own_step && last_ && last_->step && !last_->step_is_batch && found.of &&
+                            last_->of == found.of && last_->step == last_->of &&
+                            *found.step < *last_->step;
+    if (own_step && (was_at_end || begins_again(found))) {
         base_ = counted_on(count_, *found.step == 0 ? 1 : 0);
     }
     count_ = own_step                 ? counted_on(base_, *found.step)

@@ -2,16 +2,19 @@
 // agent thread only.
 //
 // Steps: a printed step is taken as it is; one that begins again with the next epoch is counted on
-// from where the epoch before has ended, and so is a batch's number where the line says of how many
-// (10/391). From the first epoch on where those are known to count from 0 (Lightning's, PyTorch's
-// ImageNet example, timm): a rank that goes on from a checkpoint then has the steps of before. A
-// print that has none, or a batch's number without their count, is numbered by counting the rank's
-// captured losses from 1, so that steps always rise. Hugging Face's Trainer prints no step: it is
-// what its progress bar shows, which is drawn again behind each print. A progress bar that draws
-// the same batch again is not a new loss, unless it had moved on with the loss of before (update()
-// and then set_postfix(), as Lightning does): then the second draw has it. step_seconds is the time
-// between two prints over the steps (or batches of one epoch) between them, if neither came in a
-// burst with others; otherwise it is absent.
+// from where the epoch before has ended. So is a batch's number where the line says of how many
+// (10/391), from the first epoch on where those count from 0 (Lightning's, PyTorch's ImageNet
+// example, timm): a rank that goes on from a checkpoint then has the steps of before. Where a
+// batch's number goes back a little, as two processes print it into one output, and for a print
+// that has none, or no count of them, the step is the last one and 1; so those of batches always
+// rise. Hugging Face's Trainer prints no step: it is what its progress bar shows, which is drawn
+// again behind each print.
+//
+// A progress bar that draws the same batch again is not a new loss, unless it had moved on with the
+// loss of before (update() and then set_postfix(), as Lightning does): then the second draw has it.
+//
+// step_seconds is the time between two prints over the steps (or batches of one epoch) between
+// them, if neither came in a burst with others; otherwise it is absent.
 #pragma once
 
 #include "job/agent/ranks/rank_message.hpp"
@@ -53,6 +56,7 @@ class OutputReader {
     std::int64_t since_last(const CapturedLoss& found) const;
     bool begins_again(const CapturedLoss& found) const;
     std::int64_t of_batch(const CapturedLoss& found);
+    bool is_of_next_epoch(const CapturedLoss& found) const;
 
     Capture capture_;
     bool watches_;
@@ -68,6 +72,15 @@ class OutputReader {
     double last_time_ = 0;
     std::int64_t count_ = 0;
     std::int64_t base_ = 0;  // the steps of the epochs before, where each begins again
+    // The last batch of those that are counted by epochs.
+    struct Batch {
+        std::int64_t number = 0;
+        std::int64_t of = 0;
+        std::optional<std::int64_t> epoch;
+        std::int64_t base = 0;  // the batches of the epochs before
+        bool moved = false;     // there was another one before it in this epoch
+    };
+    std::optional<Batch> batch_;
 };
 
 }  // namespace lockstep

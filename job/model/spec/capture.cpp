@@ -244,7 +244,7 @@ Capture& Capture::operator=(Capture&&) noexcept = default;
 
 std::optional<CapturedLoss> Capture::line(std::string_view text) {
     text = text.substr(0, limits::kLineBytes);
-    // A user's pattern may look for anything; ours all contain the word.
+    // A user's pattern may look for anything; ours contain the word, but for one, and tables.
     const bool mentions = mentions_loss(text) || text.find(kPix2Pix) != std::string_view::npos;
     const bool in_table = impl_->generic && impl_->tables.wants(text);
     if (!in_table) {
@@ -266,8 +266,13 @@ std::optional<CapturedLoss> Capture::line(std::string_view text) {
     auto found = mentions || impl_->custom ? match(text) : std::nullopt;
     if (impl_->generic && found) {
         impl_->tables.place(*found);
-    } else if (impl_->generic && mentions) {
-        impl_->tables.header(text);
+    } else if (impl_->generic) {
+        if (in_table) {
+            impl_->tables.head(text);
+        }
+        if (mentions) {
+            impl_->tables.header(text);
+        }
     }
     return found;
 }

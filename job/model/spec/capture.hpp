@@ -19,8 +19,9 @@ struct CapturedLoss {
     bool step_is_batch = false;        // the step starts again in every epoch: a batch number
     // tqdm's bar: the step is how many are done, and a draw may still have the loss of before.
     bool bar = false;
-    std::optional<std::int64_t> of;  // the batches of this epoch, where the line has them
-    bool from_zero = false;          // its first epoch is 0
+    // How many there are, where the line says it (12/100): batches of this epoch, or steps.
+    std::optional<std::int64_t> of;
+    bool from_zero = false;  // its first epoch is 0
     std::optional<std::int64_t> epoch;
     double loss = 0;  // may be NaN or infinite
     std::string_view

@@ -47,10 +47,10 @@ constexpr const char* kNamedLoss =
 // Keras' guide: Training loss (for one batch) at step 100: 0.5     Loss at step 10: 0.5
 constexpr const char* kLossAt =
     R"((?i)(?:^|[^a-z0-9_])loss(?:\s*\([^()]{0,40}\))?,?\s+(?:at|after|in|for)\s+)"
-    R"((?:global[_ ]?)?(step|iter(?:ation)?|epoch|batch)\s*#?\s*(\d+)\s*(?:is|was)?\s*[:=,]?\s*)" LOCKSTEP_VALUE;
+    R"((?:global[_ ]?)?(step|iter(?:ation)?|epoch|batch)\s*#?\s*(\d+)(?:/\d+)?\s*(?:\([^()]{0,40}\)\s*)?(?:\s(?:is|was)\s|[:=,])\s*)" LOCKSTEP_VALUE;
 // Loss after 100 steps: 0.5
 constexpr const char* kLossAfter =
-    R"((?i)(?:^|[^a-z0-9_])loss,?\s+after\s+(\d+)\s+(step|iter(?:ation)?|epoch|batch|batche)s?\s*(?:is|was)?\s*[:=,]?\s*)" LOCKSTEP_VALUE;
+    R"((?i)(?:^|[^a-z0-9_])loss,?\s+after\s+(\d+)\s+(step|iter(?:ation)?|epoch|batch|batche)s?\s*(?:\s(?:is|was)\s|[:=,])\s*)" LOCKSTEP_VALUE;
 // Loss_D: 1.46 Loss_G: 6.94   [D loss: 0.69] [G loss: 0.70]   d_loss=0.69 g_loss=0.70
 constexpr const char* kPartWord =
     R"((?i)(?:^|[^a-z0-9_])(?:loss[_ /]?(d|g|disc|discriminator|gen|generator)|(d|g|disc|discriminator|gen|generator|critic)[_ /]?loss))"
@@ -62,8 +62,11 @@ constexpr const char* kNotTraining =
     R"((?i)(?:^|[^a-z])(?:val|valid|validation|validate|test|testing|eval|evaluation|dev)(?:[^a-z]|$))";
 // Hugging Face's last line has the mean of the whole run.
 constexpr const char* kSummary = R"(\btrain_runtime\b)";
-// Before "loss": another word than those that say that it is the whole, as in "aux loss: 0.1".
-constexpr const char* kOtherWord = R"((?i)([a-z0-9_]*[a-z_][a-z0-9_]*)[ \t]$)";
+// Before "loss": it is added to the loss that is trained on, or a part of it: "aux loss: 0.1".
+constexpr const char* kAddedWord =
+    R"((?i)(?:^|[^a-z0-9])(?:aux(?:iliary)?|mtp[_ ]?\d*|kl|moe|router|z|\w*balanc\w*|reg\w*|commit\w*|distill\w*)[ \t]$)";
+// step 12/100: of the whole run, or of an epoch whose number is in another line.
+constexpr const char* kStepOf = R"((?i)\bstep\b['"]?[\s:=#\[(]*(\d+)\s*/\s*(\d+)\b)";
 
 #undef LOCKSTEP_COUNT
 
@@ -77,11 +80,6 @@ std::size_t offset(const StringPiece& of, const StringPiece& in) {
 
 bool is_train(const StringPiece& kind) {
     return kind.size() >= 5 && ::strncasecmp(kind.data(), "train", 5) == 0;
-}
-
-// Megatron-LM's and DeepSpeed's "lm loss" is what a language model is trained on.
-bool is_lm(const StringPiece& word) {
-    return word.size() == 2 && ::strncasecmp(word.data(), "lm", 2) == 0;
 }
 
 }  // namespace
@@ -110,7 +108,8 @@ GenericCapture::GenericCapture()
       epochs_and_batches_{kEpochsAndBatches, capture_options(true)},
       not_training_{kNotTraining, capture_options(true)},
       summary_{kSummary, capture_options(true)},
-      other_word_{kOtherWord, capture_options(true)} {}
+      added_word_{kAddedWord, capture_options(true)},
+      step_of_{kStepOf, capture_options(true)} {}
 
 std::optional<CapturedLoss> GenericCapture::match(std::string_view text) const {
     const StringPiece piece{text.data(), text.size()};
@@ -135,6 +134,10 @@ std::optional<CapturedLoss> GenericCapture::match(std::string_view text) const {
 
 void GenericCapture::find_counts(StringPiece text, CapturedLoss& out) const {
     out.step = number(step_, text);
+    if (StringPiece step, of; out.step && RE2::PartialMatch(text, step_of_, &step, &of) &&
+                              to_int(view(step)) == out.step) {
+        out.of = to_int(view(of));
+    }
     if (StringPiece leading; !out.step && RE2::PartialMatch(text, leading_step_, &leading)) {
         out.step = to_int(view(leading));
     }
@@ -157,7 +160,8 @@ void GenericCapture::find_counts(StringPiece text, CapturedLoss& out) const {
     }
 }
 
-// Of several losses the first that is the whole: "mtp_1 loss: 12 | lm loss: 10.7" is 10.7.
+// Of several losses the first that is not added to another: of "mtp_1 loss: 12 | lm loss: 10.7" the
+// second.
 std::optional<double> GenericCapture::loss(StringPiece text) const {
     std::optional<Found> best;
     for (const auto& [expression, kind] : {std::pair{&loss_, 1}, std::pair{&named_loss_, 0}}) {
@@ -191,10 +195,7 @@ std::optional<GenericCapture::Found> GenericCapture::ranked(StringPiece text,
     if (!value || (!is_train(groups[1]) && RE2::PartialMatch(before, not_training_))) {
         return std::nullopt;
     }
-    StringPiece word;
-    const bool other =
-        groups[1].empty() && RE2::PartialMatch(before, other_word_, &word) && !is_lm(word);
-    return Found{*value, other ? 1 : 0};
+    return Found{*value, RE2::PartialMatch(before, added_word_) ? 1 : 0};
 }
 
 std::optional<CapturedLoss> GenericCapture::at_a_count(StringPiece text) const {

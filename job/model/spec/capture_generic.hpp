@@ -28,7 +28,7 @@ class GenericCapture {
   private:
     struct Found {
         double loss = 0;
-        int rank = 0;  // the lower, the more it is the loss that is trained on
+        int rank = 0;  // 1: it is added to another
     };
     std::optional<double> loss(re2::StringPiece text) const;
     std::optional<Found> ranked(re2::StringPiece text, const re2::StringPiece* groups) const;
@@ -52,7 +52,8 @@ class GenericCapture {
     re2::RE2 epochs_and_batches_;
     re2::RE2 not_training_;
     re2::RE2 summary_;
-    re2::RE2 other_word_;
+    re2::RE2 added_word_;
+    re2::RE2 step_of_;
 };
 
 }  // namespace lockstep

@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kDashes = 8;
-constexpr std::size_t kPartsOfTable = 4;
+constexpr std::size_t kPartsOfTable = 8;  // kept; YOLO's poses have five
+constexpr int kBlockLines = 64;           // the most beneath a line with their step
 constexpr std::size_t kMostColumns = 64;
 
 constexpr std::string_view kBlanks = " \t";
@@ -58,8 +59,8 @@ bool is_column_name(std::string_view word) {
     });
 }
 
-// "| name | value |" without its bars.
-bool cells(std::string_view text, std::string_view& name, std::string_view& value) {
+// "| name | value |" without its bars. `indented`: the row is one of the group above it.
+bool cells(std::string_view text, std::string_view& name, std::string_view& value, bool& indented) {
     text = trim(text);
     if (text.size() < 5 || text.front() != '|' || text.back() != '|') {
         return false;
@@ -71,7 +72,9 @@ bool cells(std::string_view text, std::string_view& name, std::string_view& valu
     }
     name = trim(text.substr(0, bar));
     value = trim(text.substr(bar + 1));
-    return !name.empty();
+    indented = text.starts_with("  ");
+    // "| epoch 1 | loss 0.5 |" is a line like any other.
+    return !name.empty() && lower(value).find("loss") == std::string::npos;
 }
 
 bool is_line_of_dashes(std::string_view text) {
@@ -93,9 +96,12 @@ int step_rank(std::string_view name) {
                                                                                 : 0;
 }
 
-void take_row(LossBox& box, std::string_view name, std::string_view value) {
+void take_row(LossBox& box, std::string_view name, std::string_view value, bool indented) {
     std::string key = lower(name);
-    if (of_validation(key)) {
+    if (value.empty() || !indented) {
+        box.other = value.empty() && of_validation(key);  // "eval/", the name of a group
+    }
+    if (box.other || of_validation(key)) {
         return;
     }
     key = key.substr(key.rfind('/') == std::string::npos ? 0 : key.rfind('/') + 1);
@@ -147,18 +153,27 @@ std::optional<CapturedLoss> LossTable::row(std::string_view text, bool& mine) {
     if (auto found = boxed(text, mine); found || mine) {
         return found;
     }
+    auto found = width_ == 0 ? std::nullopt : of_columns(text);
+    mine = found.has_value();
+    return found;
+}
+
+void LossTable::interrupt() {
+    box_.reset();
+    if (block_step_ && ++block_lines_ > kBlockLines) {
+        block_step_.reset();
+    }
+}
+
+void LossTable::head(std::string_view text) {
     re2::StringPiece step;
     re2::StringPiece epoch;
     if (re2::RE2::PartialMatch(re2::StringPiece{text.data(), text.size()}, block_head(), &step,
                                &epoch)) {
         block_step_ = to_int({step.data(), step.size()});
         block_epoch_ = to_int({epoch.data(), epoch.size()});
-        mine = true;
-        return std::nullopt;
+        block_lines_ = 0;
     }
-    auto found = width_ == 0 ? std::nullopt : of_columns(text);
-    mine = found.has_value();
-    return found;
 }
 
 void LossTable::header(std::string_view text) {
@@ -167,6 +182,8 @@ void LossTable::header(std::string_view text) {
         !std::all_of(words.begin(), words.end(), is_column_name)) {
         return;
     }
+    // fastai's, which ends in a time, or YOLO's; else these are words.
+    const bool timed = lower(words.back()) == "time";
     std::vector<Column> whole;
     std::vector<Column> parts;
     for (std::size_t i = 1; i < words.size(); ++i) {
@@ -176,15 +193,16 @@ void LossTable::header(std::string_view text) {
         }
         if (is_whole(name)) {
             whole.push_back({i, name});
-        } else if (name.ends_with("_loss") && parts.size() < kPartsOfTable) {
+        } else if (name.ends_with("_loss")) {
             parts.push_back({i, name});
         }
     }
-    if (whole.empty() && parts.empty()) {
+    if (timed ? whole.empty() : parts.size() < 2) {
         return;
     }
     width_ = words.size();
-    columns_ = whole.empty() ? std::move(parts) : std::vector<Column>{whole.front()};
+    timed_ = timed;
+    columns_ = timed ? std::vector<Column>{whole.front()} : std::move(parts);
 }
 
 std::optional<CapturedLoss> LossTable::of_columns(std::string_view text) const {
@@ -206,13 +224,15 @@ std::optional<CapturedLoss> LossTable::of_columns(std::string_view text) const {
             return std::nullopt;
         }
         out.loss += *value;  // YOLO prints what it is the sum of, weighted
-        if (columns_.size() > 1) {
+        if (columns_.size() > 1 && out.parts.size() < kPartsOfTable) {
             out.parts.emplace_back(column.name, *value);
         }
     }
     const std::string_view last = words[width_ - 1];
-    if (words.size() == width_ && !last.ends_with(':')) {
-        return out;
+    if (timed_) {
+        const bool row = words.size() == width_ && last.size() > 3 && !last.ends_with(':') &&
+                         last.find(':') != std::string_view::npos;
+        return row ? std::optional{out} : std::nullopt;
     }
     const auto rest =
         text.substr(static_cast<std::size_t>(last.data() + last.size() - text.data()));
@@ -250,12 +270,13 @@ std::optional<CapturedLoss> LossTable::boxed(std::string_view text, bool& mine) 
     }
     std::string_view name;
     std::string_view value;
-    if (!box_ || !cells(text, name, value)) {
+    bool indented = false;
+    if (!box_ || !cells(text, name, value, indented)) {
         box_.reset();
         return std::nullopt;
     }
     mine = true;
-    take_row(*box_, name, value);
+    take_row(*box_, name, value, indented);
     return std::nullopt;
 }
 

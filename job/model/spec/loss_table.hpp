@@ -31,19 +31,21 @@ struct LossBox {
     std::optional<std::int64_t> step;
     std::optional<std::int64_t> epoch;
     int step_rank = 0;
+    bool other = false;  // the rows of this group are a validation's
     std::vector<std::pair<std::string, double>> parts{};
 };
 
 class LossTable {
   public:
-    // Whether row() should see the line. Asked of every line of the output: looks at two of its
-    // characters, and further only where these fit.
+    // Whether row() and head() should see the line. Asked of every line of the output: looks at two
+    // of its characters, and further only where these fit.
     bool wants(std::string_view text) const;
-    // A line that it does not want: nothing goes on beneath it.
-    void interrupt() { box_.reset(); }
+    // A line that it does not want: no box goes on beneath it, and a block not for ever.
+    void interrupt();
     // The row's loss, or the box's that it ends. `mine`: the line is one of a table.
     std::optional<CapturedLoss> row(std::string_view text, bool& mine);
-    // A line with the word loss and no number: these may be names of columns.
+    // Of lines in which no loss was found: what a block says of its step, and the names of columns.
+    void head(std::string_view text);
     void header(std::string_view text);
     // The step of the block that this loss is the first of, if it has none of its own.
     void place(CapturedLoss& found);
@@ -57,8 +59,10 @@ class LossTable {
     std::optional<CapturedLoss> boxed(std::string_view text, bool& mine);
 
     std::size_t width_ = 0;  // columns; 0: no header was seen
+    bool timed_ = false;     // the last one is a time, as fastai's; else a row ends in a bar
     std::vector<Column> columns_;
     std::optional<LossBox> box_;
+    int block_lines_ = 0;  // since its head
     std::optional<std::int64_t> block_step_;
     std::optional<std::int64_t> block_epoch_;
 };

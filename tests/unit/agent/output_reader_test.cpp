@@ -57,10 +57,17 @@ TEST(OutputReader, BatchesOfACountAreStepsOfTheWholeRun) {
     EXPECT_THAT(steps(resumed.feed("Epoch: [5][ 10/391]\tLoss 1\n", 1)), ElementsAre(1965))
         << "its epochs count from 0";
     auto keras = reader();  // the epoch stands in a line of its own
-    EXPECT_THAT(steps(keras.feed("Epoch 1/2\n938/938 - 2s - loss: 0.5\nEpoch 2/2\n"
-                                 "400/938 - 1s - loss: 0.4\n938/938 - 2s - loss: 0.25\n",
+    EXPECT_THAT(steps(keras.feed("Epoch 1/2\n937/938 [=>] - 2s - loss: 0.5\r938/938 [==] - 2s - "
+                                 "loss: 0.5\r938/938 [==] - 2s - loss: 0.4 - val_loss: 1\nEpoch "
+                                 "2/2\n400/938 [=>] - 1s - loss: 0.4\n",
                                  1)),
-                ElementsAre(938, 1338, 1876));
+                ElementsAre(937, 938, 1338));
+    auto verbose_2 = reader();
+    EXPECT_THAT(steps(verbose_2.feed("Epoch 1/3\n938/938 - 2s - loss: 0.5\nEpoch 2/3\n938/938 - "
+                                     "2s - loss: 0.4\nEpoch 3/3\n938/938 - 2s - loss: 0.25\n",
+                                     1)),
+                ElementsAre(938, 1876, 2814))
+        << "the second and third were taken for the first, drawn again";
     auto from_one = reader();  // OpenMMLab's; this one goes on from its third epoch
     EXPECT_THAT(steps(from_one.feed("Epoch(train)  [3][ 50/1000]  loss: 3\n"
                                     "Epoch(train)  [3][100/1000]  loss: 3\n"
@@ -73,6 +80,64 @@ TEST(OutputReader, BatchesOfACountAreStepsOfTheWholeRun) {
                                 "\r 10%|  | 1/10 [00:00<?, 9it/s, loss=2]\n",
                                 1)),
                 ElementsAre(10, 11));
+}
+
+TEST(OutputReader, BatchesAndOtherLossesOfOneOutputDoNotAddUp) {
+    auto bar = reader();  // and the script's own print of each step
+    EXPECT_THAT(steps(bar.feed("\r| 10/100 [00:01<00:09, 9it/s, loss=3]\nstep 10 loss 3.5\n"
+                               "\r| 11/100 [00:01<00:09, 9it/s, loss=2]\nstep 11 loss 2.5\n"
+                               "\r| 12/100 [00:01<00:09, 9it/s, loss=1]\nstep 12 loss 1.5\n",
+                               1)),
+                ElementsAre(10, 10, 11, 11, 12, 12));
+    auto unnumbered = reader();
+    EXPECT_THAT(steps(unnumbered.feed("Epoch(train)  [1][10/100]  loss: 3\nloss: 2.5\n"
+                                      "Epoch(train)  [1][11/100]  loss: 2\nloss: 1.5\n"
+                                      "Epoch(train)  [1][20/100]  loss: 1\n",
+                                      1)),
+                ElementsAre(10, 11, 12, 13, 20));
+}
+
+TEST(OutputReader, BatchesThatGoBackALittleAreNoNewEpoch) {
+    auto two = reader();  // processes that a script has spawned
+    EXPECT_THAT(steps(two.feed("\r| 10/100 [00:01<00:09, 9it/s, loss=3]\r| 9/100 [00:01<00:09, "
+                               "9it/s, loss=4]\r| 11/100 [00:01<00:09, 9it/s, loss=2]\r| 10/100 "
+                               "[00:01<00:09, 9it/s, loss=1]\n",
+                               1)),
+                ElementsAre(10, 11, 12, 13));
+    auto nested = reader();  // a bar of the epochs below that of the batches
+    EXPECT_THAT(steps(nested.feed("\r| 30/100 [00:01<00:09, 9it/s, loss=3]\r| 1/10 [00:01<00:09, "
+                                  "9it/s, loss=4]\r| 31/100 [00:01<00:09, 9it/s, loss=2]\n",
+                                  1)),
+                ElementsAre(30, 31, 32));
+    auto mixed = reader();
+    EXPECT_THAT(steps(mixed.feed("Epoch: [0][10/391] Loss 3\nEpoch: [0][20/391] Loss 3\n"
+                                 "Epoch: [0][10/391] Loss 2\nEpoch: [0][30/391] Loss 2\n"
+                                 "Epoch: [0][10/50] Loss 9\nEpoch: [1][0/391] Loss 1\n",
+                                 1)),
+                ElementsAre(10, 20, 21, 30, 31, 391));
+}
+
+TEST(OutputReader, ABarOfTheWholeRunMayNameItsEpoch) {
+    auto in = reader();
+    EXPECT_THAT(steps(in.feed("\r| 100/1000 [00:01<00:09, 9it/s, epoch=0, loss=3]\r| 101/1000 "
+                              "[00:01<00:09, 9it/s, epoch=1, loss=2]\n",
+                              1)),
+                ElementsAre(100, 101));
+    auto trainer = reader();
+    EXPECT_THAT(
+        steps(trainer.feed("\r 30%|#  | 9/30 [00:01<00:09, 1it/s]{'loss': 3, 'epoch': 0.9}\n"
+                           "\r 40%|## | 12/30 [00:01<00:9, 1it/s]{'loss': 2, 'epoch': 1.2}\n",
+                           1)),
+        ElementsAre(1, 2));
+}
+
+TEST(OutputReader, StepsOfACountBeginAgainOnceTheyWereThere) {
+    auto in = reader();
+    EXPECT_THAT(steps(in.feed("Epoch 1\nstep 100/938 | loss: 0.5\nstep 938/938 | loss: 0.4\n"
+                              "Epoch 2\nstep 100/938 | loss: 0.3\nstep 50/938 | loss: 0.25\n",
+                              1)),
+                ElementsAre(100, 938, 1038, 988))
+        << "and one that goes back does";
 }
 
 TEST(OutputReader, BatchesMayBeAnyNumber) {
@@ -217,7 +282,7 @@ TEST(OutputReader, ABarThatIsNotDrawnBehindAPrintIsNotItsTrainers) {
                                 "\r 50%|##  | 5/10 [00:05<00:05, 1it/s]{'loss': 2}\n"
                                 "\r 10%|#   | 1/10 [00:01<00:09, 1it/s]{'loss': 1}\n",
                                 1)),
-                ElementsAre(1, 5, 11));
+                ElementsAre(1, 2, 3));
     auto again = reader();  // a second train() in the same program
     EXPECT_THAT(steps(again.feed("\r 50%|##  | 5/10 [00:05<0\r{'loss': 3}\n\r 50%|##  | 5/10 [00:05"
                                  "\r 20%|#   | 2/10 [00:05<0\r{'loss': 2}\n\r 20%|#   | 2/10 [00:05"

@@ -52,6 +52,19 @@ TEST(LossTable, YolosColumnsHaveTheirSumAndEachOfThem) {
     EXPECT_EQ(found[1].epoch, 0);
 }
 
+TEST(LossTable, OfMoreColumnsThanAreKeptTheLossIsTheSumOfAll) {
+    std::string header = "Epoch GPU_mem";
+    std::string row = "1/2 0G";
+    for (char name = 'a'; name <= 'j'; ++name) {
+        header += std::string{" "} + name + "_loss";
+        row += " 0.5";
+    }
+    const auto found = read({header + " Size", row + " 64: 25% 1/4 2.4it/s"});
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].loss, 5);
+    EXPECT_EQ(found[0].parts.size(), 8U);
+}
+
 TEST(LossTable, FastaisRowsAreEpochs) {
     const auto found = read({
         "epoch     train_loss  valid_loss  mae       time    ",
@@ -74,6 +87,9 @@ TEST(LossTable, NumbersWithoutNamesOfColumnsAreNoLosses) {
         << "of a validation alone";
     EXPECT_THAT(read({"epoch 1: the loss is printed below", "0 2.75 2.5 1.5 00:00 1 2 3"}),
                 IsEmpty());
+    EXPECT_THAT(read({"Epoch finished with loss", "5 images 12 3.0"}), IsEmpty()) << "prose";
+    EXPECT_THAT(read({"epoch train_loss valid_loss time", "0  0.5  0.6  0.7"}), IsEmpty())
+        << "a row of another table, without a time";
 }
 
 TEST(LossTable, ABoxIsOneLossWithItsStep) {
@@ -102,11 +118,28 @@ TEST(LossTable, ABoxIsOneLossWithItsStep) {
 TEST(LossTable, ABoxOfAPolicyAndItsCriticHasThePolicysLoss) {
     const auto found =
         read({"--------------------", "| actor_loss | -1.5 |", "| critic_loss | 2 |",
-              "| eval/loss | 9 |", "| step | 7 |", "| epoch | 2 |", "--------------------"});
+              "| val/loss | 9 |", "| step | 7 |", "| epoch | 2 |", "--------------------"});
     ASSERT_EQ(found.size(), 1U);
     EXPECT_EQ(found[0].loss, -1.5);
     EXPECT_EQ(found[0].step, 7);
     EXPECT_EQ(found[0].epoch, 2);
+}
+
+// Stable-Baselines3 sorts its groups: an evaluation's comes before the training's.
+TEST(LossTable, TheLossOfABoxIsItsTrainingGroups) {
+    const auto found = read({"--------------------", "| eval/ |  |", "|    loss | 9 |",
+                             "|    total_timesteps | 3 |", "| train/ |  |", "|    loss | 1.5 |",
+                             "|    total_timesteps | 7 |", "--------------------"});
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].loss, 1.5);
+    EXPECT_EQ(found[0].step, 7);
+}
+
+TEST(LossTable, ALogWithBarsBelowARuleIsNoBox) {
+    const auto found =
+        read({"--------------------", "| epoch 1 | loss 0.5 |", "| epoch 2 | loss 0.25 |"});
+    ASSERT_EQ(found.size(), 2U);
+    EXPECT_EQ(found[1].epoch, 2);
 }
 
 TEST(LossTable, RulesBetweenOtherLinesAreNoBoxes) {
@@ -142,6 +175,15 @@ TEST(LossTable, TheFirstLossOfABlockHasItsStep) {
     EXPECT_EQ(found[2].step, std::nullopt) << "the second one beneath it";
     EXPECT_EQ(found[3].step, std::nullopt) << "of an evaluation";
     EXPECT_EQ(found[4].step, 7) << "one of its own";
+}
+
+TEST(LossTable, ABlockEndsSomewhere) {
+    std::vector<std::string> lines{"[step=10/1000]"};
+    lines.insert(lines.end(), 100, "    a line");
+    lines.emplace_back("loss 5");
+    const auto found = read(lines);
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].step, std::nullopt);
 }
 
 TEST(LossTable, OnlyAutoReadsTables) {

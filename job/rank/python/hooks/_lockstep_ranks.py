@@ -120,23 +120,29 @@ def _hook_rendezvous(module):
     """Ranks are clients of the agent's store, as torchrun's are of its agent's. A script that meets at a port of its own,
     as PyTorch's tutorials do (MASTER_PORT = 12355 and mp.spawn), must host that store: nobody listens there, and its
     processes would retry for half an hour."""
+    import threading
+
     create = getattr(module, "_create_c10d_store", None)
-    if create is None:
+    of_agent = getattr(module, "_torchelastic_use_agent_store", None)
+    if create is None or of_agent is None:
         return
+    own = threading.local()  # while a thread makes such a store
+
+    def _torchelastic_use_agent_store():
+        return of_agent() and not getattr(own, "store", False)
 
     def _create_c10d_store(hostname, port, *args, **kwargs):
-        if not _is_of_the_script(port):
-            return create(hostname, port, *args, **kwargs)
-        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+        own.store = _is_of_the_script(port)
         try:
             return create(hostname, port, *args, **kwargs)
         finally:
-            os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+            own.store = False
 
-    for name in ("__doc__", "__module__", "__name__", "__qualname__"):
-        setattr(_create_c10d_store, name, getattr(create, name))
-    _create_c10d_store.__wrapped__ = create
-    module._create_c10d_store = _create_c10d_store
+    for replaced, by in ((create, _create_c10d_store), (of_agent, _torchelastic_use_agent_store)):
+        for name in ("__doc__", "__module__", "__name__", "__qualname__"):
+            setattr(by, name, getattr(replaced, name))
+        by.__wrapped__ = replaced
+        setattr(module, by.__name__, by)
 
 
 def _is_of_the_script(port):
