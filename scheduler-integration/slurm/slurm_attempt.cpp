@@ -261,9 +261,13 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
         return;  // Slurm keeps a FAILED record of some that it refuses
     }
     if (asked > attempt.looked_at) {
+        // slurmctld counts whole seconds (job_mgr.c, _list_find_job_old()): it forgets a job up to
+        // one of them early.
+        const std::chrono::milliseconds age = patience.min_job_age;
         attempt.unwatched =
             attempt.unwatched ||
-            (patience.min_job_age.count() > 0 && asked - attempt.looked_at >= patience.min_job_age);
+            (age.count() > 0 &&
+             asked - attempt.looked_at >= age - std::min(std::chrono::milliseconds{1000}, age / 2));
         attempt.looked_at = asked;
     }
     if (const SlurmJob* chosen = choose_copy(attempt, rows)) {

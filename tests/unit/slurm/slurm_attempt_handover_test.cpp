@@ -252,6 +252,8 @@ TEST(SlurmAttempt, WhatVanishedWhileNobodyLookedIsToldOfAndSentAgainOrEndsAsTheS
     };
     EXPECT_EQ(vanished(200s).stage, Stage::gone);
     EXPECT_EQ(vanished(200s).warning, "") << "it would still be known: slurmctld lost it";
+    EXPECT_THAT(handover(vanished(298s)).warning, HasSubstr("cancelled outside?"))
+        << "slurmctld's seconds are whole ones";
     EXPECT_EQ(vanished(600s).stage, Stage::gone);
     EXPECT_THAT(handover(vanished(600s)).warning, HasSubstr("cancelled outside? It is submitted"));
     patience.doubt_ends = true;
