@@ -279,10 +279,7 @@ void RankReports::answer(const KvProxy::Origin& origin, const wire::KeyReply& re
 
 void RankReports::captured(std::int32_t rank, const std::vector<RankReport>& reports) {
     Rank* const state = find(rank);
-    if (state == nullptr) {
-        return;
-    }
-    if (state->reports_loss) {
+    if (state == nullptr || state->reports_loss) {
         return;
     }
     if (!only_prints_[static_cast<std::size_t>(rank - here_.first_rank)] &&

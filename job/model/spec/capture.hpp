@@ -24,8 +24,8 @@ struct CapturedLoss {
     bool from_zero = false;  // its first epoch is 0
     std::optional<std::int64_t> epoch;
     double loss = 0;  // may be NaN or infinite
-    std::string_view
-        preset;  // which preset matched; "custom": a user's pattern; "generic", "table"
+    // Which preset matched; "custom": a user's pattern; "generic" or "table": of no framework.
+    std::string_view preset;
     // By metric: loss_d and loss_g of networks that are trained against each other, or what a
     // table's loss is the sum of, as YOLO's box_loss.
     std::vector<std::pair<std::string, double>> parts{};

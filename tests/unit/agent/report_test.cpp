@@ -79,6 +79,25 @@ TEST_F(ReportTest, ALossThatIsPrintedAndThenReportedIsOne) {
     EXPECT_THAT(daemon.values("loss"), ElementsAre(0.5));
 }
 
+// Whether what a rank prints has to wait is its own matter: rank 1 had only printed.
+TEST_F(ReportTest, ALossIsOneAlsoAfterAnotherRankHasOnlyPrinted) {
+    JobSpec spec = python(
+        "if os.environ['RANK'] == '1':\n"
+        "    os.write(1, b'step 1 loss 0.25\\n')\n"
+        "while not os.path.exists('go'):\n"
+        "    time.sleep(0.01)\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    os.write(1, b'step 1 loss 0.75\\n')\n"
+        "    send({'op': 'report', 'step': 1, 'loss': 0.5})\n");
+    spec.resources.ranks_per_node = 2;
+    FakeDaemon daemon{spec, ranks(2)};
+    const auto agent = start(daemon);
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.values("loss").size() == 1; }));
+    ASSERT_TRUE(write_file_atomic(folder / "go", "", 0644));
+    ASSERT_EQ(code_of(daemon, *agent), 0) << agent->log();
+    EXPECT_THAT(daemon.values("loss"), ElementsAre(0.25, 0.5));
+}
+
 TEST_F(ReportTest, WhatIsOnlyPrintedIsAllThereAlsoOfARankThatEndsAtOnce) {
     FakeDaemon daemon{python("os.write(1, b'step 1 loss 0.75\\nstep 2 loss 0.5\\n')\n"
                              "send({'op': 'report', 'step': 2, 'accuracy': 0.5})\n"
