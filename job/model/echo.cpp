@@ -75,7 +75,8 @@ std::optional<Culprit> find_culprit(const Generation& generation, const event::R
     // The connections of one that fails last until it ends: what left after the first of those may
     // have done so because of it. If most have left, it is those that went on who are odd.
     const auto world = static_cast<std::int64_t>(generation.exited.size());
-    if (left && left->at <= generation.first_failed_end && generation.left * 2 <= world) {
+    if (left && left->at <= generation.first_failed_end &&
+        std::int64_t{generation.left} * 2 <= world) {
         const std::int64_t others = world - generation.left;
         return Culprit{left->rank,
                        " left with exit 0" + at_step(*left) + " while " +
@@ -149,8 +150,7 @@ std::vector<std::int32_t> named_missing(std::string_view error) {
                                           : numbers_in(before.substr(word));
 }
 
-Cause first_cause(const Job& job, const Generation& generation) {
-    const Cause& first = *generation.first_failure;
+Cause first_cause(const Job& job, const Generation& generation, const Cause& first) {
     const auto found = generation.failed.find(generation.first_failed);
     if (generation.first_failure_kind != FailureKind::echo || found == generation.failed.end() ||
         generation.exited.size() < 2) {

@@ -14,10 +14,10 @@ namespace lockstep {
 // words are KvStore's, and of torch's monitored_barrier().
 std::vector<std::int32_t> named_missing(std::string_view error);
 
-// The first failure of `generation`, the job's newest, as the cause. Of an echo the cause is, in
-// this order: who it names as missing; a rank that had left with 0 before; the one that was stopped
-// at an earlier step than all others that were stopped. With none of these it says that the first
-// cause is not known, and blames nobody.
-Cause first_cause(const Job& job, const Generation& generation);
+// `first`, the first failure of `generation` (the job's newest), as the cause. Of an echo the cause
+// is, in this order: who it names as missing; a rank that had left with 0 before; the one that was
+// stopped at an earlier step than all others that were stopped. With none of these it says that the
+// first cause is not known, and blames nobody.
+Cause first_cause(const Job& job, const Generation& generation, const Cause& first);
 
 }  // namespace lockstep

@@ -129,7 +129,7 @@ std::optional<Cause> reason_to_stop(const Job& job) {
     const Generation* newest = job.generation();
     const bool live = newest != nullptr && newest->open();
     if (live && newest->first_failure) {
-        return first_cause(job, *newest);
+        return first_cause(job, *newest, *newest->first_failure);
     }
     if (attempt.finished_at != 0 && job.cancel_requested_at != 0) {
         return cancelled(job);
