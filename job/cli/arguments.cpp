@@ -2,6 +2,7 @@
 
 #include "job/cli/checks.hpp"
 #include "job/cli/glyph.hpp"
+#include "job/cli/placement.hpp"
 #include "job/cli/suggest.hpp"
 #include "job/model/spec/framework_list.hpp"
 
@@ -71,18 +72,33 @@ void declare_where(CLI::App* run, RunOptions& options) {
     add_number(run, "-G,--gpus-per-node", options.gpus_per_node, 0, 64,
                "GPUs on each node (default: 0)")
         ->group(kGroup);
+    add_text(run, "--gpu-type", options.gpu_type, "NAME",
+             "Which GPUs, as Slurm calls them: h100 (default: any)")
+        ->group(kGroup);
     add_number(run, "--ranks-per-gpu", options.ranks_per_gpu, 1, 64,
                "Ranks that share a GPU, to try out a script (default: 1; needs NCCL 2.30)")
         ->group(kGroup);
     add_number(run, "-c,--cpus-per-rank", options.cpus_per_rank, 1, 4096,
                "Cores for each rank (default: 1)")
         ->group(kGroup);
+    add_text(run, "--mem", options.memory, "SIZE",
+             "Memory of each node: 64G or 1500M (default: what Slurm gives)")
+        ->group(kGroup);
     add_text(run, "-t,--time", options.time_limit, "TIME",
              "Time limit: 1h30m, 90 (minutes), 4:00:00 or 1-00:00:00 (default: the partition's)")
         ->group(kGroup);
     add_text(run, "-p,--partition", options.partition, "NAME", "Slurm's partition")->group(kGroup);
-    add_text(run, "-A,--account", options.account, "NAME", "Slurm's account")->group(kGroup);
-    add_text(run, "-q,--qos", options.qos, "NAME", "Slurm's quality of service")->group(kGroup);
+    declare_placement(*run, options.placement, "", kGroup);
+    run->add_flag("--exclusive", options.exclusive, "No other job on its nodes (Slurm)")
+        ->group(kGroup);
+    run->add_option("--sbatch", options.sbatch,
+                    "Another option of sbatch's: licenses=matlab, or contiguous. May be given "
+                    "again")
+        ->type_name("OPTION[=VALUE]")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(kGroup);
 }
 
 void declare_what(CLI::App* run, RunOptions& options) {

@@ -29,9 +29,18 @@ Place place_of(const YAML::Mark& mark) {
 
 // Members that are text in the schema, which then need no quotes in YAML.
 bool wants_text(std::string_view pointer) {
-    constexpr std::array<std::string_view, 7> kTexts{
-        "/name",          "/setup",           "/working_directory", "/resources/time_limit",
-        "/slurm/account", "/slurm/partition", "/slurm/qos"};
+    constexpr std::array<std::string_view, 12> kTexts{"/name",
+                                                      "/setup",
+                                                      "/working_directory",
+                                                      "/resources/time_limit",
+                                                      "/resources/gpu_type",
+                                                      "/slurm/account",
+                                                      "/slurm/partition",
+                                                      "/slurm/qos",
+                                                      "/slurm/constraint",
+                                                      "/slurm/reservation",
+                                                      "/slurm/nodelist",
+                                                      "/slurm/exclude"};
     constexpr std::array<std::string_view, 5> kBelow{
         "/command/", "/environment/", "/labels/", "/slurm/directives/", "/recorded_environment/"};
     return std::find(kTexts.begin(), kTexts.end(), pointer) != kTexts.end() ||

@@ -119,7 +119,8 @@ const char* meaning(CauseClass cause) {
                    "killed it. lockstep logs ID --failed has what it printed last.";
         case CauseClass::oom:
             return "A node ran out of memory and the kernel killed a rank. Take a smaller batch or "
-                   "fewer loader workers, or ask for more in resources.memory_mb_per_node.";
+                   "fewer loader workers, or ask for more: lockstep run --mem 64G, which is "
+                   "resources.memory_mb_per_node.";
         case CauseClass::node_lost:
             return "A node was no longer heard from: it failed, or its network did. With "
                    "resources.spares or resources.min_nodes the job goes on without it.";

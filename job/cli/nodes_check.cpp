@@ -2,6 +2,7 @@
 #include "job/base/ids.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/placement.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/views.hpp"
 
@@ -9,6 +10,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{200};
+constexpr const char* kTimeLimit = "15m";
 
 Json check_spec(const Options& options) {
     Json spec = Json::object();
@@ -32,12 +34,13 @@ Json check_spec(const Options& options) {
     if (options.gpus > 0) {
         spec["resources"]["gpus_per_node"] = options.gpus;
     }
-    for (const auto& [name, value] :
-         {std::pair<const char*, const std::string&>{"partition", options.partition},
-          {"nodelist", options.nodelist}}) {
-        if (!value.empty()) {
-            spec["slurm"][name] = value;
-        }
+    // The scheduler finds room earlier for what is known to be short: a partition's default may be
+    // a day.
+    spec["resources"]["time_limit"] =
+        options.time_limit.empty() ? kTimeLimit : options.time_limit.c_str();
+    Json slurm = slurm_of(options.partition, options.placement);
+    if (!slurm.is_null()) {
+        spec["slurm"] = std::move(slurm);
     }
     return spec;
 }

@@ -5,6 +5,7 @@
 #include "job/cli/arguments.hpp"
 #include "job/cli/checks.hpp"
 #include "job/cli/options_parts.hpp"
+#include "job/cli/placement.hpp"
 #include "job/model/state.hpp"
 
 #include <string>
@@ -174,8 +175,6 @@ void declare_cluster(CLI::App& app, Options& options) {
         ->check(whole_number(1, 16'384))
         ->type_name("N")
         ->capture_default_str();
-    nodes->add_option("--nodelist", options.nodelist, "check: these nodes (Slurm), as in n[1-4]")
-        ->type_name("LIST");
     nodes->add_option("--gpus", options.gpus, "check: GPUs that each node must have")
         ->check(whole_number(0, 64))
         ->type_name("N");
@@ -189,8 +188,11 @@ void declare_cluster(CLI::App& app, Options& options) {
     nodes->add_flag("--nccl-test", options.nccl_test,
                     "check: NCCL's all-reduce over the GPUs of two nodes at a time, twice, compare "
                     "the bandwidths; with --gpus");
-    nodes->add_option("--partition", options.partition, "Only nodes of this partition")
+    nodes->add_option("-p,--partition", options.partition, "Only nodes of this partition")
         ->type_name("NAME");
+    declare_placement(*nodes, options.placement, "check: ", "");
+    nodes->add_option("-t,--time", options.time_limit, "check: time limit (default: 15 minutes)")
+        ->type_name("TIME");
     nodes->add_option("--state", options.state, "Only usable, unusable or idle ones, or a state")
         ->type_name("STATE");
     verb(app, "cluster", "Show the scheduler, its partitions and what is free");

@@ -5,6 +5,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 #include "job/cli/manual.hpp"
+#include "job/cli/placement.hpp"
 
 #include <CLI/App.hpp>
 
@@ -39,8 +40,10 @@ struct RunOptions {
     std::int64_t cpus_per_rank = 0;
     std::int64_t max_restarts = 0;
     std::string partition;
-    std::string account;
-    std::string qos;
+    Placement placement;
+    std::vector<std::string> sbatch;  // OPTION=VALUE, further options of sbatch
+    std::string gpu_type;
+    std::string memory;  // of a node, as in 64G
     std::string time_limit;
     std::string name;
     std::string directory;
@@ -55,7 +58,8 @@ struct RunOptions {
     std::vector<std::string> sweep;        // NAME=VALUE,VALUE
     std::int64_t max_parallel = 0;         // jobs of the sweep at once; 0 = all
     std::vector<std::string> command;
-    bool bare = false;  // without the caller's environment
+    bool exclusive = false;  // no other job on its nodes
+    bool bare = false;       // without the caller's environment
     bool snapshot = false;
     bool detach = false;
     bool logs = false;
@@ -102,7 +106,8 @@ struct Options {
     std::string partition;
     // nodes
     std::string nodes_action;  // check, a node's name; "" = all of them
-    std::string nodelist;
+    Placement placement;
+    std::string time_limit;
     std::int64_t nodes = 1;
     std::int64_t gpus = 0;  // a node
     std::string x;          // "" = step, or time if the range is one of times

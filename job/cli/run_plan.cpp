@@ -2,6 +2,7 @@
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/cli/placement.hpp"
 #include "job/cli/run.hpp"
 #include "job/cli/run_guess.hpp"
 #include "job/cli/run_sweep.hpp"
@@ -125,8 +126,8 @@ Status add_labels(Json& spec, const RunOptions& options) {
     return {};
 }
 
-void add_resources(Json& spec, const RunOptions& options, std::int64_t nodes,
-                   std::int64_t min_nodes, std::int64_t ranks) {
+Status add_resources(Json& spec, const RunOptions& options, std::int64_t nodes,
+                     std::int64_t min_nodes, std::int64_t ranks) {
     Json resources = Json::object();
     resources["nodes"] = nodes;
     resources["ranks_per_node"] = ranks;
@@ -136,28 +137,35 @@ void add_resources(Json& spec, const RunOptions& options, std::int64_t nodes,
     if (options.gpus_per_node > 0) {
         resources["gpus_per_node"] = options.gpus_per_node;
     }
+    if (!options.gpu_type.empty()) {
+        resources["gpu_type"] = options.gpu_type;
+    }
     if (options.ranks_per_gpu > 0) {
         resources["ranks_per_gpu"] = options.ranks_per_gpu;
     }
     if (options.cpus_per_rank > 0) {
         resources["cpus_per_rank"] = options.cpus_per_rank;
     }
+    if (!options.memory.empty()) {
+        const auto memory = memory_mb(options.memory);
+        if (!memory) {
+            return fail(memory.error().code, "--mem " + memory.error().message);
+        }
+        resources["memory_mb_per_node"] = *memory;
+    }
     if (!options.time_limit.empty()) {
         resources["time_limit"] = options.time_limit;
     }
     spec["resources"] = std::move(resources);
-    Json slurm = Json::object();
-    for (const auto& [key, value] :
-         {std::pair<const char*, const std::string&>{"partition", options.partition},
-          {"account", options.account},
-          {"qos", options.qos}}) {
-        if (!value.empty()) {
-            slurm[key] = value;
-        }
+    Json slurm = slurm_of(options.partition, options.placement);
+    if (options.exclusive) {
+        slurm["exclusive"] = true;
     }
-    if (!slurm.empty()) {
+    LOCKSTEP_TRY(add_directives(slurm, options.sbatch));
+    if (!slurm.is_null()) {
         spec["slurm"] = std::move(slurm);
     }
+    return {};
 }
 
 std::string count_of(std::int64_t number, const char* what) {
@@ -239,7 +247,7 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     if (launch != "rank") {
         spec["launch"] = launch;
     }
-    add_resources(spec, options, nodes, min_nodes, ranks);
+    LOCKSTEP_TRY(add_resources(spec, options, nodes, min_nodes, ranks));
     spec["working_directory"] = caller.directory;
     LOCKSTEP_TRY(add_variables(spec, options, caller));
     if (!options.bare) {

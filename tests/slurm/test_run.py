@@ -132,6 +132,37 @@ class Run(unittest.TestCase):
         harness.wait_until(lambda: states() == ["cancelled"] * 4, 30, "all of them are cancelled")
         self.assertEqual(len(list(self.work.glob("started-*"))), 2)
 
+    def test_what_a_site_wants_of_every_job_needs_no_specification(self):
+        # Where a feature or a reservation must be named, or the default memory is too little, nothing started without JSON.
+        self.cluster.run("scontrol", "update", "NodeName=n[2-4]", "AvailableFeatures=fast", "ActiveFeatures=fast")
+        self.cluster.run("scontrol", "create", "reservation", "ReservationName=course", "StartTime=now", "Duration=60",
+                         "Users=root", "Nodes=n[2-3]")
+        self.addCleanup(self.cluster.run, "scontrol", "delete", "ReservationName=course")
+        site = ("-C", "fast", "--reservation", "course")
+        done = self.lockstep("run", "--wait", *site, "--nodelist", "n3", "-x", "n[1,4]", "--exclusive", "--mem", "1G", "-t", "5", "--sbatch", "comment=thesis",
+                             "--sbatch", "--nice=7", "--", "sh", "-c", 'scontrol show job "$SLURM_JOB_ID"')
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        shown = dict(word.partition("=")[::2] for word in self.lockstep("logs", done.stdout.split()[0]).stdout.split())
+        self.assertEqual({name: shown.get(name) for name in ("Features", "Reservation", "ReqNodeList", "ExcNodeList", "OverSubscribe",
+                                                             "MinMemoryNode", "TimeLimit", "Comment", "Nice", "NodeList")},
+                         {"Features": "fast", "Reservation": "course", "ReqNodeList": "n3", "ExcNodeList": "n[1,4]", "OverSubscribe": "NO",
+                          "MinMemoryNode": "1G", "TimeLimit": "00:05:00", "Comment": "thesis", "Nice": "7", "NodeList": "n3"})
+
+        checked = self.lockstep("nodes", "check", "--nodes", "2", *site)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+        self.assertIn("2 nodes checked", checked.stdout)
+        newest = json.loads(self.lockstep("jobs", "--json").stdout)["items"][0]["id"]
+        spec = json.loads(self.lockstep("spec", newest, "--json").stdout)
+        self.assertEqual((spec["slurm"], spec["resources"]["time_limit"]), ({"constraint": "fast", "reservation": "course"}, "00:15:00"))
+
+        for words, said in ((("-C", "nix"), "Invalid feature specification"), (("--sbatch", "nodes=3"), "--sbatch nodes=3: "),
+                            (("--mem", "64GB"), "--mem 64GB: must be memory as in 64G"), (("--mem", "900T"), "--mem "),
+                            (("--nodelist", "n 1"), "--nodelist n 1: "), (("--gpu-type", "h100"), "--gpu-type h100: ")):
+            with self.subTest(words):
+                bad = self.lockstep("run", "--wait", *words, "--", "true")
+                self.assertNotEqual(bad.returncode, 0)
+                self.assertIn(said, bad.stdout + bad.stderr)
+
     def test_render_says_when_it_would_start(self):
         (self.work / "job.yaml").write_text("name: later\nframework: command\ncommand: [\"true\"]\n"
                                             "resources: {nodes: 4, time_limit: 10}\n")

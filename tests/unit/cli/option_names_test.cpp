@@ -20,11 +20,16 @@ Document made(MadeBy by, const std::string& json) {
 }
 
 TEST(CliOptionNames, AFieldIsCalledByTheOptionThatMadeIt) {
-    const Document run = made(MadeBy::run, R"({"resources":{"time_limit":"5x","nodes":2},
+    const Document run =
+        made(MadeBy::run, R"({"resources":{"time_limit":"5x","nodes":2,"memory_mb_per_node":1},
+        "slurm":{"constraint":"a b","directives":{"nodes":"3"}},
         "notify":["mail","pigeon:x"],"secrets":["A B"],"environment":{"A":"hidden"},
         "labels":{"a/b":"c"},"command":["torchrun","--nnodes"],"setup":"",
         "sweep":{"parameters":{"lr":[1],"resources.nodes":[0]}}})");
     for (const auto& [pointer, name] : {std::pair{"/resources/time_limit", "--time 5x"},
+                                        {"/resources/memory_mb_per_node", "--mem 1"},
+                                        {"/slurm/constraint", "--constraint a b"},
+                                        {"/slurm/directives/nodes", "--sbatch nodes=3"},
                                         {"/notify/1", "--notify pigeon:x"},
                                         {"/notify", "--notify"},
                                         {"/secrets/0", "--secret A B"},
@@ -44,6 +49,7 @@ TEST(CliOptionNames, AFieldIsCalledByTheOptionThatMadeIt) {
     }
     const Document check = made(MadeBy::check, R"({"resources":{"gpus_per_node":9}})");
     EXPECT_EQ(name_of_field(check, "/resources/gpus_per_node"), "--gpus 9");
+    EXPECT_EQ(name_of_field(check, "/slurm/account"), "--account");
     EXPECT_EQ(name_of_field(check, "/name"), "/name") << "no option of its own";
     const Document file = made(MadeBy::file, R"({"resources":{"time_limit":"5x"}})");
     EXPECT_EQ(name_of_field(file, "/resources/time_limit"), "/resources/time_limit");

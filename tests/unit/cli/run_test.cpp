@@ -107,13 +107,21 @@ TEST_F(CliRun, OptionsBecomeFields) {
     options_.gpus_per_node = 8;
     options_.time_limit = "4:00:00";
     options_.partition = "gpu";
+    options_.placement.constraint = "a100";
+    options_.exclusive = true;
+    options_.sbatch = {"licenses=matlab"};
+    options_.gpu_type = "a100";
+    options_.memory = "64G";
     options_.setup = "module load cuda/12";
     options_.environment = {"NCCL_DEBUG=INFO", "PATH"};
     options_.max_restarts = 3;
     const Json spec = plan({"python", "train.py"});
     EXPECT_EQ(dump_json(spec["resources"]), R"({"nodes":2,"ranks_per_node":8,"gpus_per_node":8,)"
+                                            R"("gpu_type":"a100","memory_mb_per_node":65536,)"
                                             R"("time_limit":"4:00:00"})");
-    EXPECT_EQ(spec["slurm"]["partition"], "gpu");
+    EXPECT_EQ(dump_json(spec["slurm"]),
+              R"({"partition":"gpu","constraint":"a100","exclusive":true,)"
+              R"("directives":{"licenses":"matlab"}})");
     EXPECT_EQ(spec["setup"], "module load cuda/12");
     EXPECT_EQ(spec["environment"]["NCCL_DEBUG"], "INFO");
     EXPECT_EQ(spec["environment"]["PATH"], folder_.path().string());

@@ -69,6 +69,9 @@ TEST(CliActions, AnOptionOfAnotherActionIsRefused) {
     EXPECT_EQ(refused_words({"nodes", "n1", "--nodes", "2"}),
               "--nodes: is for lockstep nodes check");
     EXPECT_EQ(refused_words({"nodes", "check", "--gpu-test", "--gpus", "1"}), "");
+    EXPECT_EQ(refused_words({"nodes", "-A", "vision"}), "--account: is for lockstep nodes check");
+    EXPECT_EQ(refused_words({"nodes", "check", "-A", "vision", "-C", "gpu", "-t", "5"}), "");
+    EXPECT_EQ(refused_words({"nodes", "-p", "gpu"}), "");
     EXPECT_EQ(refused_words({"nodes", "--partition", "gpu"}), "");
     EXPECT_EQ(refused_words({"token", "list", "x"}),
               "NAME|ID: is for lockstep token create, lockstep token revoke");
