@@ -37,7 +37,34 @@ Status put_all(int fd, std::string_view bytes) {
     return {};
 }
 
-// Reads an open file to the length it has now; `to` -1 = only hashes it.
+// What a file has from `at` on, which is below `end`: a hole up to `begin`, then data up to `end`.
+struct Piece {
+    off_t begin;
+    off_t end;
+};
+
+// All of it is data where the file system knows no holes; nothing is left (both are `at`) where the
+// file was cut meanwhile.
+Piece next_piece(int fd, off_t at, off_t end) {
+    const off_t data = ::lseek(fd, at, SEEK_DATA);
+    if (data >= end) {
+        return {end, end};
+    }
+    if (data >= 0) {
+        const off_t hole = ::lseek(fd, data, SEEK_HOLE);
+        return {data, hole > data ? std::min(hole, end) : end};
+    }
+    struct stat info = {};
+    if (errno == ENXIO && ::fstat(fd, &info) == 0) {  // a hole up to its end
+        const off_t rest = std::clamp(info.st_size, at, end);
+        return {rest, rest};
+    }
+    return {at, end};
+}
+
+// Reads an open file to the length it has now; `to` -1 = only hashes it. The middle of a long rank
+// log is a hole, by which its readers know that something was dropped, and which may be larger than
+// the disk: it is hashed as the zeros that it reads as, and stays a hole.
 Result<FileEntry> read_through(int from, int to, const StopAsked& stop) {
     struct stat info = {};
     if (::fstat(from, &info) != 0) {
@@ -50,25 +77,44 @@ Result<FileEntry> read_through(int from, int to, const StopAsked& stop) {
     out.mode = info.st_mode & kPermissions;
     out.modified = info.st_mtim.tv_sec;
     Sha256 hash;
-    std::vector<char> piece(kPiece);
+    std::vector<char> buffer(kPiece);
+    Piece piece{0, 0};
     while (out.bytes < info.st_size) {
         if (stop()) {
             return fail(Errc::cancelled, "was asked to stop");
         }
-        const auto want = std::min(info.st_size - out.bytes, static_cast<off_t>(kPiece));
-        const auto got = ::read(from, piece.data(), static_cast<std::size_t>(want));
+        if (out.bytes == piece.end) {
+            piece = next_piece(from, out.bytes, info.st_size);
+            if (piece.end == out.bytes) {
+                break;  // it was cut meanwhile
+            }
+        }
+        const bool hole = out.bytes < piece.begin;
+        const off_t end = hole ? piece.begin : piece.end;
+        auto got = static_cast<ssize_t>(std::min(end - out.bytes, static_cast<off_t>(kPiece)));
+        if (hole) {
+            std::fill_n(buffer.begin(), got, '\0');
+        } else {
+            got = ::pread(from, buffer.data(), static_cast<std::size_t>(got), out.bytes);
+        }
         if (got < 0) {
             return fail(Error{Errc::unavailable, errno_error("read", errno).message});
         }
         if (got == 0) {
             break;  // it was cut meanwhile
         }
-        const std::string_view bytes{piece.data(), static_cast<std::size_t>(got)};
+        const std::string_view bytes{buffer.data(), static_cast<std::size_t>(got)};
         hash.add(bytes);
-        if (to >= 0) {
+        if (to >= 0 && hole && ::lseek(to, got, SEEK_CUR) < 0) {
+            return fail(errno_error("leave a hole", errno));
+        }
+        if (to >= 0 && !hole) {
             LOCKSTEP_TRY(put_all(to, bytes));
         }
         out.bytes += got;
+    }
+    if (to >= 0 && ::ftruncate(to, out.bytes) != 0) {  // a hole at the end
+        return fail(errno_error("set length", errno));
     }
     out.sha256 = hash.hex();
     return out;

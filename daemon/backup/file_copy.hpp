@@ -1,6 +1,6 @@
 // Copies of files that others may write to meanwhile: the runs of jobs, whose users may put links
 // and pipes among them. Links are copied, never followed; a file is copied as long as it was when
-// it was opened, and hashed on the way. Blocking; any thread.
+// it was opened, and hashed on the way; its holes stay holes. Blocking; any thread.
 #pragma once
 
 #include "daemon/backup/manifest.hpp"

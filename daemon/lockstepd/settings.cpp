@@ -282,8 +282,11 @@ class BelowEnvironment final : public CLI::ConfigINI {
         std::erase_if(found, [this](const CLI::ConfigItem& item) {
             const CLI::Option* option =
                 item.parents.empty() ? app_.get_option_no_throw("--" + item.name) : nullptr;
-            return option != nullptr && !option->get_envname().empty() &&
-                   std::getenv(option->get_envname().c_str()) != nullptr;
+            // An empty one is none, as for CLI11: LOCKSTEP_LISTEN=${LISTEN} of a compose file.
+            const char* value = option != nullptr && !option->get_envname().empty()
+                                    ? std::getenv(option->get_envname().c_str())
+                                    : nullptr;
+            return value != nullptr && *value != '\0';
         });
         return found;
     }

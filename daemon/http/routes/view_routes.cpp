@@ -213,9 +213,11 @@ Result<LogQuery> log_query(const HttpRequest& request) {
 HttpResponse log_slice(const LogPlace& place, const LogQuery& query) {
     HttpResponse response = text_response({});
     RankLogReader::Slice slice;
-    auto reader = RankLogReader::open(place.path);
+    const std::string* path = &place.path;
+    auto reader = RankLogReader::open(*path);
     if (!reader && reader.error().code == Errc::not_found && !place.instead.empty()) {
-        reader = RankLogReader::open(place.instead);
+        path = &place.instead;
+        reader = RankLogReader::open(*path);
         response.headers.emplace_back("Lockstep-Log-Rank", std::to_string(place.instead_rank));
     }
     if (reader) {
@@ -229,7 +231,7 @@ HttpResponse log_slice(const LogPlace& place, const LogQuery& query) {
         }
         std::optional<LogTimes> times;
         if (query.timestamps) {
-            times = LogTimes::open(place.path);
+            times = LogTimes::open(*path);
         }
         auto read = reader->read(from, limits::kBodyBytes, times ? &*times : nullptr);
         if (!read) {

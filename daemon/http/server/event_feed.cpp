@@ -94,8 +94,10 @@ EventFeed::EventFeed(net::io_context& io, Control& control, telemetry::DaemonMet
       topics_(std::move(topics)),
       live_(io, settings),
       held_cap_(settings.queue),
-      told_(after.value_or(0)),
-      replaying_(after.has_value()),
+      // An id above all there are is of a store that is not this one (a restored backup): taken at
+      // its word it would hide every event up to it.
+      told_(after.value_or(0) <= control.last_seq() ? after.value_or(0) : 0),
+      replaying_(after.has_value() && *after <= control.last_seq()),
       sent_events_(metrics.stream_events("job")),
       sent_snapshots_(metrics.stream_events("ranks")),
       sent_steps_(metrics.stream_events("steps")) {
