@@ -73,6 +73,9 @@ class Scheduler {
     // What it still holds of attempts that have ended is found with this, and ended; may be called
     // once the unfinished jobs are loaded.
     virtual void know_ends(EndOf end_of) { static_cast<void>(end_of); }
+    // Attempts of an earlier daemon are handed over again in turns of the event loop that wait now,
+    // in any order: what of them runs is not known before, so until then nothing is to be started.
+    virtual void taking_up() {}
     // "local", "slurm", "slurmrestd": as the API and the settings call it.
     virtual std::string_view name() const = 0;
     // As sentences for people call it: "Slurm".

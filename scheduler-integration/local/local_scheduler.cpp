@@ -178,6 +178,15 @@ Task<Handover> LocalScheduler::submit(AttemptRequest request) {
         out.reason = "no agent of it is on this machine; " + attempt->request.follow_only;
         co_return out;
     }
+    if (!claimed) {
+        // The machine may have lost a GPU or memory since the job was taken: nobody overtakes the
+        // front of the queue, and this one would stay there for ever.
+        if (const auto fits = ledger_.admit(attempt->request.resources); !fits) {
+            out.kind = Handover::Kind::refused;
+            out.reason = "this machine has less than it had: " + fits.error().message;
+            co_return out;
+        }
+    }
     attempts_[out.id] = attempt;
     if (claimed) {
         take_up(*attempt, claims, !follows);
@@ -377,7 +386,20 @@ void LocalScheduler::end(Attempt& attempt, std::string message) {
     });
 }
 
+void LocalScheduler::taking_up() {
+    taking_up_ = true;
+    net::post(io_, [this] {
+        taking_up_ = false;
+        if (!stopped_) {
+            start_waiting();
+        }
+    });
+}
+
 void LocalScheduler::start_waiting() {
+    if (taking_up_) {
+        return;  // one that comes first would get the GPUs of one that runs and comes later
+    }
     for (std::string id = ledger_.take_next(); !id.empty(); id = ledger_.take_next()) {
         start(*attempts_.at(id));
     }

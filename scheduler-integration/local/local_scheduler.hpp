@@ -40,6 +40,7 @@ class LocalScheduler final : public Scheduler {
     std::string_view title() const override { return "the local scheduler"; }
     bool is_one_machine() const override { return true; }
     Result<Admission> admit(const JobSpec& spec) const override;
+    void taking_up() override;
     Task<Handover> submit(AttemptRequest request) override;
     Task<Result<bool>> adopt(AttemptRequest request) override;
     Task<Observation> poll(JobId job, std::int32_t attempt) override;
@@ -81,6 +82,7 @@ class LocalScheduler final : public Scheduler {
     std::map<std::string, AttemptPointer> attempts_;  // by scheduler id
     std::deque<std::string> ended_;                   // ids of the ended ones, oldest first
     bool stopped_ = false;
+    bool taking_up_ = false;
     TaskGroup tasks_;
 };
 

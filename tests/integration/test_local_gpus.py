@@ -69,6 +69,24 @@ class LocalGpus(harness.TestCase):
         for job in (two, three):
             self.daemon.wait_state(job, "succeeded")
 
+    def test_a_restarted_lockstepd_starts_nothing_that_waits_before_it_knows_all_that_runs(self):
+        # The second job, which waits behind the third, was started on the third one's GPUs: its id comes first.
+        one, end = self.submit(3)
+        two, two_end = self.submit(3, after=[one])
+        three, three_end = self.submit(3)
+        waits = lambda job: "needs 3, 0 free" in job.get("pending_reason", "")
+        self.daemon.wait_for(three, waits, 20, "it waits for GPUs")
+        end.touch()
+        self.assertEqual(self.sees(three), NAMES)
+        self.daemon.wait_for(two, waits, 20, "the second waits for the third")
+        self.daemon.restart()
+        self.daemon.wait_for(two, waits, 20, "and still does")
+        self.assertEqual(self.daemon.job(three)["state"], "running")
+        three_end.touch()
+        self.assertEqual(self.sees(two), NAMES)
+        two_end.touch()
+        self.daemon.wait_state(two, "succeeded")
+
     def test_a_job_that_asks_for_none_sees_none_and_is_told(self):
         job, end = self.submit(0)
         self.assertEqual(self.sees(job), "")

@@ -69,6 +69,7 @@ void JobsAtStart::take_up() {
         admission_.take_up(*actor, after_[id]);
     }
     after_.clear();
+    context_.scheduler.taking_up();
     if (!loaded_.empty()) {
         log::info("unfinished jobs taken up again", {{"jobs", loaded_.size()}});
     }

@@ -272,6 +272,49 @@ TEST_F(LocalSchedulerTest, ARestartedDaemonAdoptsWhatRunsAndCountsIt) {
     ASSERT_TRUE(until_state("b", AllocationState::ended));
 }
 
+// Jobs are taken up in the order of their ids: one that waits may come before one that runs, and
+// was given what that has.
+TEST_F(LocalSchedulerTest, WhatWaitsIsNotStartedBeforeAllThatRunsIsTakenUp) {
+    const auto running = request("b", 1, 600);
+    const auto waiting = request("a", 1, 600);
+    submit(running);
+    submit(waiting);
+    ASSERT_TRUE(until_ready("b"));
+    forget();
+    make();
+    std::vector<Handover::Kind> kinds;
+    const auto hand_over = [&](const AttemptRequest& what) {
+        auto body = [](LocalScheduler* to, AttemptRequest one,
+                       std::vector<Handover::Kind>* out) -> Task<void> {
+            const Handover done = co_await to->submit(std::move(one));
+            out->push_back(done.kind);
+        };
+        net::co_spawn(io, body(scheduler.get(), what, &kinds), net::detached);
+    };
+    hand_over(waiting);
+    hand_over(running);
+    scheduler->taking_up();
+    ASSERT_TRUE(until([&] { return kinds.size() == 2; }));
+    EXPECT_EQ(poll("b").state, AllocationState::running);
+    EXPECT_EQ(poll("a").state, AllocationState::pending);
+    EXPECT_THAT(poll("a").reason, HasSubstr("waiting for memory"));
+    tell("b", "finish");
+    ASSERT_TRUE(until_ready("a"));
+    cancel("a");
+    ASSERT_TRUE(until_state("a", AllocationState::ended));
+}
+
+// It stayed at the front of the queue for ever, and with it everything behind it.
+TEST_F(LocalSchedulerTest, WhatTheMachineCanNoLongerHoldIsRefusedAndTheOthersGoOn) {
+    const Handover done = await(io, scheduler->submit(request("large", 1, 1001)));
+    EXPECT_EQ(done.kind, Handover::Kind::refused);
+    EXPECT_THAT(done.reason, HasSubstr("needs 1001 MiB, there are 1000 MiB"));
+    submit(request("j"));
+    ASSERT_TRUE(until_ready("j"));
+    cancel("j");
+    ASSERT_TRUE(until_state("j", AllocationState::ended));
+}
+
 TEST_F(LocalSchedulerTest, AdoptionTellsAnAgentThatFinishedFromOneThatWasLost) {
     const auto one = request("j", 2);
     submit(one);
