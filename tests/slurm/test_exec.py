@@ -14,6 +14,7 @@ import unittest
 
 import harness
 from cluster import SlurmCluster, Unavailable
+from cutting import Cutting
 from harness import BIN
 from lockstep_slurm import SlurmDaemon, command_spec
 from slurm_clients import program_path
@@ -168,6 +169,23 @@ class Exec(unittest.TestCase):
         self.assertNotEqual(nothing.returncode, 0)
         self.assertIn("munge", nothing.stderr)
         self.assertEqual(self.cluster.run("squeue", "-h").stdout, "")
+
+    def test_a_signed_job_whose_answer_was_lost_is_submitted_once_and_keeps_its_signature(self):
+        # The repetition had the same signature, and lockstepd removed it as one that nobody needs.
+        token = self.token(ADA)
+        gate = self.root / "home" / "go"
+        first = self.submit(ADA, token, command_spec(f"until [ -e {gate} ]; do sleep 0.05; done"))
+        file = self.root / "home" / "second.json"
+        file.write_text(json.dumps({**command_spec("echo done"), "after": [first]}))
+        with Cutting(self.daemon, skip=1) as proxy:
+            done = self.cli(ADA, token, "submit", file, LOCKSTEP_URL=proxy.url)
+        self.assertEqual([status for _, _, status in proxy.answers], [403, 201, 201])
+        second = done.stdout.split()[-1]
+        self.assertEqual(len(self.daemon.get("/v1/jobs")["items"]), 2)
+        gate.touch()
+        for job in (first, second):
+            ended = self.wait_state(job, token, "succeeded", "failed")
+            self.assertEqual(ended["state"], "succeeded", ended)
 
     def test_what_runs_outlives_the_daemon_and_is_cancelled_as_its_user(self):
         token = self.token(ADA)

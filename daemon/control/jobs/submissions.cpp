@@ -261,25 +261,25 @@ Task<SubmitResult<std::optional<Submitted>>> Submissions::stored_before(
 }
 
 Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest request) {
+    KeyInFlight key{in_flight_, caller.user, request.idempotency_key};
+    if (!key.take()) {
+        co_return refuse({SubmitFailure::key_in_flight, Errc::conflict,
+                          "in flight: a submission with this Idempotency-Key is being stored"});
+    }
+    // First: what is stored already is answered again, whatever has become of what it depends on,
+    // whatever there is room for now, and with the signature that it has.
+    auto stored = co_await stored_before(caller, request);
+    if (!stored || *stored) {
+        co_return stored ? SubmitResult<Submitted>{std::move(**stored)} : refuse(stored.error());
+    }
     if (!request.spec.after.empty()) {
         if (const Status good = co_await check_after(caller, request.spec.after); !good) {
             co_return fail(good.error());
         }
     }
     const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
-    KeyInFlight key{in_flight_, caller.user, request.idempotency_key};
-    if (!key.take()) {
-        co_return refuse({SubmitFailure::key_in_flight, Errc::conflict,
-                          "in flight: a submission with this Idempotency-Key is being stored"});
-    }
     auto hold = admission_.take_room(caller.user, count);
     if (!hold) {
-        // What is stored already is answered again, whatever there is room for now.
-        auto stored = co_await stored_before(caller, request);
-        if (!stored || *stored) {
-            co_return stored ? SubmitResult<Submitted>{std::move(**stored)}
-                             : refuse(stored.error());
-        }
         co_return refuse({SubmitFailure::user_quota, std::move(hold.error())});
     }
     auto made = co_await make_jobs(caller, request);
@@ -290,7 +290,9 @@ Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest r
     const auto done = co_await context_.store.submit(std::move(made->write));
     LOCKSTEP_CO_TRY(done);
     if (done->other_body || done->repeated) {
-        forget_signature(caller.user, made->signature);
+        if (done->other_body) {  // that of the same submission is the stored job's own
+            forget_signature(caller.user, made->signature);
+        }
         co_return co_await answer_again(caller, *done);
     }
     Submitted out;

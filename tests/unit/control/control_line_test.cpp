@@ -162,6 +162,25 @@ TEST_F(ControlLineTest, ARepeatIsAnsweredAlsoWhereThereIsNoRoomForAnotherJob) {
     EXPECT_EQ(more.error().why, SubmitFailure::user_quota);
 }
 
+// A tool that repeated it was told that nothing could be submitted, while the job was there.
+TEST_F(ControlLineTest, ARepeatIsAnsweredWhateverBecameOfTheJobThatItWaitsFor) {
+    const std::string a = submit()->id;
+    const auto dependent = [&](const std::string& body) {
+        return submit("key", body, R"(},"after":[)" + quoted(a) + R"(],"labels":{)");
+    };
+    const auto first = dependent("body");
+    ASSERT_TRUE(first) << first.error().text();
+    cancel(a);
+    until([&] { return state(a) == "cancelled"; }, "what it waits for is gone");
+    const auto again = dependent("body");
+    ASSERT_TRUE(again) << again.error().text();
+    EXPECT_EQ(again->id, first->id);
+    EXPECT_TRUE(again->repeated);
+    const auto other = dependent("another body");
+    ASSERT_FALSE(other);
+    EXPECT_EQ(other.error().why, SubmitFailure::key_reused);
+}
+
 // Its messages were numbered as those of the first jobs, which nobody was told of.
 TEST_F(ControlLineTest, WhoComesWhileASweepIsTakenUpIsToldOfEachJobOnceWithItsNumber) {
     std::vector<StreamMessage> told;
