@@ -57,6 +57,17 @@ bool is_wanted(const RecoverySpec& spec, CauseClass cause) {
     return trigger && spec.has(*trigger);
 }
 
+// Began at a newer checkpoint than `first` and ended at a smaller number than that of it: its steps
+// are not known, or counted anew, and were made.
+bool has_gone_on(const Generation& first, const Generation& newest) {
+    return newest.resumed_from_step > first.resumed_from_step &&
+           newest.step < newest.resumed_from_step;
+}
+
+bool ran_long(const Generation& one) {
+    return one.running_at != 0 && one.finished_at - one.running_at >= kLongGeneration;
+}
+
 }  // namespace
 
 std::optional<RecoveryTrigger> trigger_of(CauseClass cause) {
@@ -115,12 +126,19 @@ bool crash_loop(const Attempt& attempt) {
         return false;
     }
     const Generation& newest = attempt.generations.back();
+    if (has_gone_on(*(attempt.generations.end() - kCrashLoop), newest)) {
+        return false;
+    }
     return std::all_of(
         attempt.generations.end() - kCrashLoop, attempt.generations.end(),
         [&](const Generation& one) {
             const bool failed = is_of_ranks(one.cause.kind) &&
                                 trigger_of(one.cause.kind) != RecoveryTrigger::node_failure;
-            return !one.open() && failed && std::abs(one.step - newest.step) <= kSameStep;
+            const bool comparable =
+                !ran_long(one) ||
+                (one.resumed_from_step >= 0 && one.resumed_from_step == newest.resumed_from_step);
+            return !one.open() && failed && comparable &&
+                   std::abs(one.step - newest.step) <= kSameStep;
         });
 }
 

@@ -16,7 +16,10 @@
 // its agents again and again begins attempts with an end.
 //
 // Three generations in a row that ended within kSameStep steps of each other are a crash loop:
-// another one would end there, too.
+// another one would end there, too. Not every number of a step can be compared: a script may report
+// none, or print losses without one, which are counted from 0 in each generation. So what began at
+// a newer checkpoint and ended at a number below that of it has gone on, and generations of
+// kLongGeneration or more are compared only if they are known to have begun at one checkpoint.
 #pragma once
 
 #include "job/model/job.hpp"
@@ -41,6 +44,8 @@ struct RecoveryPlan {
 
 inline constexpr std::int32_t kCrashLoop = 3;  // generations
 inline constexpr std::int64_t kSameStep = 2;   // which rank's report came last is chance
+
+inline constexpr UnixMillis kLongGeneration = 1'800'000;  // ms
 
 inline constexpr std::int32_t kUnstarted = 3;  // attempts
 inline constexpr std::int32_t kUnwatched = 16;

@@ -89,6 +89,68 @@ TEST(Recovery, GenerationsThatNeverMadeAStepSaySo) {
               "failed");
 }
 
+// A job whose script reports no step was ended after its third daily failure, with 47 restarts
+// left.
+TEST(Recovery, LongGenerationsWithoutAKnownStepAreNoCrashLoop) {
+    for (const std::int64_t step : {-1, 40}) {
+        History h = running(R"(,"recovery":{"max_restarts":100})");
+        for (int i = 0; i < 3; ++i) {
+            if (i > 0) {
+                h.again();
+            }
+            h.now += kLongGeneration;
+            h.fails(CauseClass::rank_exit, step);
+        }
+        EXPECT_FALSE(crash_loop(*h.job.attempt())) << step;
+        EXPECT_EQ(due_of(h), ActionKind::gather) << step;
+    }
+}
+
+TEST(Recovery, LongGenerationsFromOneCheckpointToOneStepAreACrashLoop) {
+    History h = running(R"(,"recovery":{"max_restarts":100})");
+    for (int i = 0; i < 4; ++i) {
+        if (i > 0) {
+            auto next = h.next_generation();
+            next.resumed_from_step = 900;
+            h.must(next);
+            h.ranks_started();
+        }
+        h.now += kLongGeneration;
+        h.fails(CauseClass::rank_exit, 950);
+        EXPECT_EQ(crash_loop(*h.job.attempt()), i == 3) << i;
+    }
+}
+
+// Losses printed without a step are counted from 0 in each generation: 40 prints, three times, each
+// from a newer checkpoint, were "at step 40".
+TEST(Recovery, StepsThatAreCountedAnewFromNewerCheckpointsAreNoCrashLoop) {
+    for (const std::int64_t step : {-1, 40}) {
+        History h = running(R"(,"recovery":{"max_restarts":100})");
+        for (int i = 0; i < 4; ++i) {
+            if (i > 0) {
+                auto next = h.next_generation();
+                next.resumed_from_step = 1000 * i;
+                h.must(next);
+                h.ranks_started();
+            }
+            h.fails(CauseClass::rank_exit, step);
+            EXPECT_FALSE(crash_loop(*h.job.attempt())) << i;
+        }
+    }
+    // Known steps: what begins at a newer checkpoint and ends at the same step is a loop.
+    History h = running(R"(,"recovery":{"max_restarts":100})");
+    for (const std::int64_t from : {20, 30, 40}) {
+        if (from > 20) {
+            auto next = h.next_generation();
+            next.resumed_from_step = from;
+            h.must(next);
+            h.ranks_started();
+        }
+        h.fails(CauseClass::rank_exit, 41);
+    }
+    EXPECT_TRUE(crash_loop(*h.job.attempt()));
+}
+
 // Generations of another allocation say nothing about this one.
 TEST(Recovery, ACrashLoopIsOfOneAttempt) {
     History h = running(R"(,"recovery":{"max_restarts":100})");
