@@ -60,6 +60,9 @@ std::string never_met(const Job& job, const Waited& waited) {
     const auto patience = limits::kGatherTimeout;
     const std::string within = " within " + std::to_string(patience.count()) + " s";
     const Generation* newest = job.generation();
+    if (attempt.suspended()) {
+        return "";  // nobody can come; WaitClock begins anew when it goes on
+    }
     if (job.state == JobState::starting && newest != nullptr && newest->running_at == 0 &&
         waited.formed >= patience) {
         return "the ranks of generation " + std::to_string(newest->number) +

@@ -20,6 +20,11 @@ std::array<WaitClock::Moment, WaitClock::count> WaitClock::moments_of(const Job&
 }
 
 void WaitClock::look(const Job& job, const Surroundings& at) {
+    const bool suspended = job.attempt() != nullptr && job.attempt()->suspended();
+    if (was_suspended_ && !suspended) {
+        went_on_ = at.steady;
+    }
+    was_suspended_ = suspended;
     const auto moments = moments_of(job);
     for (std::size_t which = 0; which < count; ++which) {
         if (seen_[which].moment != moments[which]) {
@@ -43,13 +48,18 @@ Waited WaitClock::waited(const Job& job, std::chrono::steady_clock::time_point n
                    ? std::chrono::duration_cast<std::chrono::milliseconds>(now - seen.at)
                    : std::chrono::milliseconds{0};
     };
+    // Nodes that the scheduler had stopped could not come meanwhile.
+    const auto since_it_moves = [&](Which which) {
+        return std::min(since(which),
+                        std::chrono::duration_cast<std::chrono::milliseconds>(now - went_on_));
+    };
     Waited out;
-    out.placed = since(placed);
-    out.formed = since(formed);
-    out.ended = since(ended);
+    out.placed = since_it_moves(placed);
+    out.formed = since_it_moves(formed);
+    out.ended = since_it_moves(ended);
     out.failed = since(failed);
     if (counts_ran_) {
-        out.ran = out.placed;
+        out.ran = since(placed);
         if (moments[placed] == before_of_) {
             out.ran += before_;
         }

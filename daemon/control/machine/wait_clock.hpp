@@ -1,7 +1,8 @@
 // How long ago that was which a job's deadlines count from, by the steady clock. Events have the
 // wall clock's time, and that may be set while the job runs: an hour ahead would end all that may
 // take half of one. So a moment is kept here with the steady time of its event, or, if an earlier
-// lockstepd has written that, of this one's first look at the job. Value; control thread only.
+// lockstepd has written that, of this one's first look at the job. Waiting for nodes to come or to
+// meet begins anew where a suspension ends. Value; control thread only.
 #pragma once
 
 #include "daemon/control/machine/surroundings.hpp"
@@ -38,6 +39,8 @@ class WaitClock {
 
     std::array<Seen, count> seen_{};
     bool looked_ = false;
+    bool was_suspended_ = false;
+    std::chrono::steady_clock::time_point went_on_{};  // the newest end of a suspension
     bool counts_ran_ = true;  // the time limit is not the scheduler's own to keep
     // How long the attempt had run at the first look, by the wall clock, which is all there is for
     // it: a time limit that began anew with each lockstepd would be none.

@@ -157,6 +157,43 @@ TEST(WaitClock, EachMomentCountsFromWhenItWasSeen) {
     EXPECT_EQ(passed(7ms).ran, 59ms);
 }
 
+// Nodes that the scheduler had stopped were given up for not having met in time.
+TEST(WaitClock, WaitingForNodesBeginsAnewWhenASuspensionEnds) {
+    History h;
+    WaitClock waits;
+    h.attempt();
+    h.placed();
+    h.claims();
+    h.generation();
+    const auto at = [&](std::chrono::seconds steady) {
+        waits.look(h.job, seen_at(steady, h.now));
+        return waits.waited(h.job, std::chrono::steady_clock::time_point{steady});
+    };
+    at(10s);
+    EXPECT_EQ(at(30s).formed, 20s);
+    h.must(event::Suspended{1, false, "it is suspended"});
+    at(40s);
+    h.must(event::Suspended{1, true, "it is suspended"});
+    Waited waited = at(500s);
+    EXPECT_EQ(waited.formed, 0s);
+    EXPECT_EQ(waited.placed, 0s);
+    waited = at(520s);
+    EXPECT_EQ(waited.formed, 20s);
+    EXPECT_GE(waited.ran, 510s) << "the time limit goes on";
+}
+
+TEST(Deadlines, ASuspendedJobIsNotSaidNotToHaveMet) {
+    History h;
+    h.attempt();
+    h.placed();
+    h.claims();
+    h.generation();
+    const auto fault = [&] { return due(h.job, h.now + 301'000).fault.has_value(); };
+    EXPECT_TRUE(fault());
+    h.must(event::Suspended{1, false, "it is suspended"});
+    EXPECT_FALSE(fault());
+}
+
 TEST(WaitClock, OfWhatWasBeforeItsFirstLookOnlyTheTimeLimitCounts) {
     History h;
     h.running();
