@@ -1,6 +1,8 @@
 """Logs of a rank: parts, tails, and following while it runs."""
 
 import json
+import os
+import signal
 
 import harness
 
@@ -69,6 +71,60 @@ class Logs(harness.TestCase):
         status, _, data = self.daemon.request("GET", f"/v1/jobs/{job_id}/logs?rank=0")
         self.assertNotEqual(status, 200)
         self.assertNotIn(self.daemon.token.encode(), data)
+
+
+class LogsOfAWaitingAttempt(harness.TestCase):
+    """A job lost its node, and another one has taken the room that its next attempt needs."""
+
+    DAEMON_ARGUMENTS = ("--local-cores", "64", "--local-memory-mb", "1000")
+
+    def submit(self, name, script):
+        return self.daemon.submit(harness.command_job(name, "/bin/sh", "-c", script, recovery={},
+                                                          resources={"memory_mb_per_node": 1000}))["id"]
+
+    def setUp(self):
+        super().setUp()
+        self.gate = self.root / "go"
+        wait = f"until [ -e {self.gate} ]; do sleep 0.05; done"
+        self.job = self.submit("loses", f"echo needle of attempt $LOCKSTEP_ATTEMPT; {wait}")
+        harness.wait_until(lambda: self.daemon.job(self.job)["state"] == "running" and self.daemon.rank_log(self.job),
+                           30, "its first line")
+        other = self.submit("holds", wait)
+        self.daemon.wait_for(other, lambda job: "memory" in job.get("pending_reason", ""), what="it waits")
+
+    def lose_the_node(self):
+        claim, = [event for event in self.daemon.events(self.job) if event["kind"] == "agent_claimed"]
+        os.kill(claim["data"]["pid"], signal.SIGKILL)
+        self.daemon.wait_for(self.job, lambda job: len(job["attempts"]) == 2 and "memory" in job.get("pending_reason", ""),
+                             what="its second attempt waits")
+
+    def logs(self):
+        return self.daemon.request("GET", f"/v1/jobs/{self.job}/logs?rank=0")
+
+    def test_they_are_those_of_the_attempt_before_until_it_begins(self):
+        connection = self.daemon.connect(60)
+        connection.request("GET", f"/v1/jobs/{self.job}/logs?follow=true", headers=self.daemon.headers())
+        followed = connection.getresponse()
+        self.assertEqual(followed.headers["Lockstep-Log-Attempt"], "1")
+        self.assertEqual(followed.readline(), b"needle of attempt 1\n")
+        self.lose_the_node()
+        status, headers, text = self.logs()
+        self.assertEqual((status, headers["Lockstep-Log-Attempt"], text), (200, "1", b"needle of attempt 1\n"))
+        item, = self.daemon.get(f"/v1/jobs/{self.job}/logs/search?q=needle")["items"]
+        self.assertEqual(item["text"], "needle of attempt 1")
+        self.gate.touch()
+        self.assertEqual(followed.read(), b"needle of attempt 2\n", "who follows goes on with the next attempt")
+        connection.close()
+        self.daemon.wait_state(self.job, "succeeded")
+        status, headers, text = self.logs()
+        self.assertEqual((status, headers["Lockstep-Log-Attempt"], text), (200, "2", b"needle of attempt 2\n"))
+
+    def test_they_are_there_after_a_cancel_in_the_queue(self):
+        self.lose_the_node()
+        self.assertIn(self.daemon.api("POST", f"/v1/jobs/{self.job}/cancel")[0], (200, 202))
+        self.daemon.wait_state(self.job, "cancelled")
+        status, headers, text = self.logs()
+        self.assertEqual((status, headers["Lockstep-Log-Attempt"], text), (200, "1", b"needle of attempt 1\n"))
 
 
 if __name__ == "__main__":

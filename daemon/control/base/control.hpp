@@ -101,11 +101,12 @@ struct JobQuery {
 
 // A place in a rank's log: where the bytes lie and whether more may come.
 struct LogPlace {
-    std::string path;                // of the log of the newest attempt, absolute
+    std::string path;                // of the log of the newest attempt with a generation, absolute
     std::string instead{};           // launch node: where its output is if there is no such file
     std::int32_t instead_rank = -1;  // and whose log that is
-    bool may_grow = false;           // the rank has not ended
+    bool may_grow = false;           // the rank has not ended, or another attempt is to follow
     std::int32_t ranks = 0;          // how many the job has
+    std::int32_t attempt = 0;        // number of the attempt whose log it is
 };
 
 // One page of a job's events.

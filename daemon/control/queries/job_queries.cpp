@@ -16,6 +16,17 @@
 #include <iterator>
 
 namespace lockstep {
+namespace {
+
+// The newest attempt whose nodes have met, or nullptr: one that waits for them has no logs yet.
+const Attempt* newest_with_logs(const Job& job) {
+    const auto found =
+        std::find_if(job.attempts.rbegin(), job.attempts.rend(),
+                     [](const Attempt& attempt) { return !attempt.generations.empty(); });
+    return found == job.attempts.rend() ? nullptr : &*found;
+}
+
+}  // namespace
 
 // Of a list or a search: the rows, one more than are wanted if there are more, or from where on.
 struct JobQueries::Found {
@@ -173,27 +184,29 @@ Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std:
         co_return fail(Errc::not_found, "no rank " + std::to_string(rank) + ": the job has 0-" +
                                             std::to_string(job.spec.world_size() - 1));
     }
-    const Generation* generation = job.generation();
-    if (generation == nullptr) {
+    const Attempt* attempt = newest_with_logs(job);
+    if (attempt == nullptr) {
         co_return fail(is_final(job.state) ? Errc::not_found : Errc::unavailable,
                        "rank " + std::to_string(rank) + " was not started" +
                            (is_final(job.state) ? "" : " yet"));
     }
     LogPlace out;
-    out.path =
-        (std::filesystem::path{job.attempt()->directory} / wire::rank_log_name(rank)).string();
+    out.attempt = attempt->number;
+    const std::filesystem::path folder{attempt->directory};
+    out.path = (folder / wire::rank_log_name(rank)).string();
     if (job.spec.launch == Launch::node) {
         // The launcher's, until the rank hands over an output of its own.
         out.instead_rank = rank - rank % job.spec.ranks_per_node();
-        out.instead = (std::filesystem::path{job.attempt()->directory} /
-                       wire::rank_log_name(out.instead_rank))
-                          .string();
+        out.instead = (folder / wire::rank_log_name(out.instead_rank)).string();
     }
     out.ranks = job.spec.world_size();
-    // One that the newest generation does not have has what it left.
+    // A rank that the newest generation does not have has what it left. If the job goes on after
+    // this attempt, the next one's log is still to come.
+    const std::vector<bool>& exited = attempt->generations.back().exited;
     const auto index = static_cast<std::size_t>(rank);
+    const bool attempt_over = attempt != job.attempt() || attempt->finished_at != 0;
     out.may_grow =
-        !is_final(job.state) && index < generation->exited.size() && !generation->exited[index];
+        !is_final(job.state) && (attempt_over || (index < exited.size() && !exited[index]));
     co_return out;
 }
 

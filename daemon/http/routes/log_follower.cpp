@@ -31,7 +31,10 @@ LogFollower::Piece LogFollower::read_piece(Place at, const std::string& path,
                                            const std::string& instead) {
     if (!at.reader || at.path != path) {
         auto opened = RankLogReader::open(path);
-        const bool other = !opened && !at.reader && !instead.empty();
+        // Within an attempt the launcher's output is left only for the rank's own.
+        const bool begins = !at.reader || std::filesystem::path{at.path}.parent_path() !=
+                                              std::filesystem::path{path}.parent_path();
+        const bool other = !opened && begins && !instead.empty();
         if (other) {
             opened = RankLogReader::open(instead);
         }

@@ -75,8 +75,9 @@ RouteParts search_job_logs_route(const RouteContext& context) {
     route.handler =
         SlowHandler{[context](HttpRequest request) { return search(context, std::move(request)); }};
     route.summary =
-        "Which ranks printed a text, in the newest attempt: lines that differ only in numbers and "
-        "addresses are one item. 64 MiB and 5 s at most, the newest of each rank's output.";
+        "Which ranks printed a text, in the newest attempt that has begun: lines that differ only "
+        "in numbers and addresses are one item. 64 MiB and 5 s at most, the newest of each rank's "
+        "output.";
     route.query = {{"q", "string", "The text, as it stands in a line, 1..1024 bytes."},
                    {"regex", "boolean", "q is a regular expression (RE2; (?i) ignores case)."},
                    {"ranks", "string", "Which ranks, as 0-7,12; all if not given."},

@@ -212,6 +212,7 @@ Result<LogQuery> log_query(const HttpRequest& request) {
 // Blocking.
 HttpResponse log_slice(const LogPlace& place, const LogQuery& query) {
     HttpResponse response = text_response({});
+    response.headers.emplace_back("Lockstep-Log-Attempt", std::to_string(place.attempt));
     RankLogReader::Slice slice;
     const std::string* path = &place.path;
     auto reader = RankLogReader::open(*path);
@@ -268,6 +269,10 @@ Task<HttpResponse> logs(RouteContext context, HttpRequest request) {
         co_return co_await read_aside(context, std::move(folder), std::move(read));
     }
     HttpResponse response = text_response({});
+    response.headers.emplace_back("X-Accel-Buffering", "no");
+    if (place) {
+        response.headers.emplace_back("Lockstep-Log-Attempt", std::to_string(place->attempt));
+    }
     response.stream =
         std::make_shared<LogFollower>(context, caller, id, query->rank, query->offset, query->tail);
     co_return response;
@@ -327,7 +332,9 @@ RouteParts get_job_logs_route(const RouteContext& context) {
     route.summary =
         "A rank's output, at most 1 MiB an answer, or as it comes with follow. With launch node a "
         "rank may share the output of its launcher: the header Lockstep-Log-Rank then names the "
-        "rank whose output this is.";
+        "rank whose output this is. Lockstep-Log-Attempt: the attempt whose output it is, the "
+        "newest that has begun (with follow, the one it begins with); with another attempt offsets "
+        "begin again at 0.";
     route.query = {
         {"rank", "integer", "Which rank; 0 if not given."},
         {"tail", "integer", "The last N lines; not together with offset."},

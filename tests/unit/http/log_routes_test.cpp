@@ -25,6 +25,19 @@ TEST_F(RoutesTest, LogsComeInSlices) {
     EXPECT_EQ(get(of_job("/logs?rank=../../etc")).status, 400);
 }
 
+// Another attempt's log is another file: an offset of the one before means nothing in it.
+TEST_F(RoutesTest, LogsSayWhichAttemptTheyAreOf) {
+    write_log("one\n");
+    control_.place.attempt = 3;
+    EXPECT_EQ(get(of_job("/logs")).header("Lockstep-Log-Attempt"), "3");
+    EXPECT_EQ(get(of_job("/logs?offset=4")).header("Lockstep-Log-Attempt"), "3");
+    EXPECT_EQ(get(of_job("/logs?follow=true")).header("Lockstep-Log-Attempt"), "3");
+    control_.place.path = (folder_ / "none").string();
+    EXPECT_EQ(get(of_job("/logs")).header("Lockstep-Log-Attempt"), "3") << "it prints nothing yet";
+    control_.place_error = Error{Errc::not_found, "rank 0 was not started"};
+    EXPECT_EQ(get(of_job("/logs")).header("Lockstep-Log-Attempt"), "");
+}
+
 TEST_F(RoutesTest, EvidenceIsAListAndItsFiles) {
     const auto listed = get(of_job("/evidence"));
     EXPECT_EQ(listed.status, 200);
@@ -118,7 +131,39 @@ TEST_F(RoutesTest, AFollowedLogEndsWithItsRank) {
         });
     ASSERT_TRUE(done);
     EXPECT_EQ(done->status, 200);
+    EXPECT_EQ(done->header("X-Accel-Buffering"), "no") << "nginx would hold back what comes";
     EXPECT_EQ(got, "two\nthree\n");
+}
+
+// With launch node the next attempt may have the launcher's output alone, too: the stream stayed at
+// the first attempt's.
+TEST_F(RoutesTest, AFollowedLogGoesOnWithTheLaunchersOutputOfTheNextAttempt) {
+    const auto of_attempt = [this](const std::string& name, const std::string& text) {
+        std::filesystem::create_directory(folder_ / name);
+        std::ofstream{folder_ / name / "rank-00000.log"} << text;
+        LogPlace place;
+        place.path = (folder_ / name / "rank-00001.log").string();
+        place.instead = (folder_ / name / "rank-00000.log").string();
+        place.instead_rank = 0;
+        return place;
+    };
+    control_.place = of_attempt("a1", "first\n");
+    control_.place.may_grow = true;
+    const LogPlace second = of_attempt("a2", "second\n");
+    std::string got;
+    ClientRequest request;
+    request.target = of_job("/logs?follow=true");
+    request.headers.emplace_back("Authorization", "Bearer user-token");
+    const auto done = http_stream_now({"127.0.0.1", std::to_string(server_->port())}, request,
+                                      [&](std::string_view bytes) {
+                                          got += bytes;
+                                          if (got == "first\n") {
+                                              server_->on_thread([&] { control_.place = second; });
+                                          }
+                                          return true;
+                                      });
+    ASSERT_TRUE(done);
+    EXPECT_EQ(got, "first\nsecond\n");
 }
 
 TEST_F(RoutesTest, EventStreamResumesByIdAndFollowsAndTellsNothingOfOthersJobs) {
