@@ -97,6 +97,20 @@ std::int64_t RankLogReader::next_hole(std::int64_t offset, std::int64_t size) co
     return at < 0 ? size : std::min<std::int64_t>(at, size);
 }
 
+std::int64_t RankLogReader::hole_begin(std::int64_t offset, std::int64_t size) const {
+    // lseek only looks ahead. The agent leaves one hole; a job's user may have made any number.
+    constexpr int kHoles = 64;
+    std::int64_t hole = next_hole(0, size);
+    for (int seen = 0; seen < kHoles && hole <= offset; ++seen) {
+        const std::int64_t data = next_data(hole, size);
+        if (data > offset) {
+            return hole;
+        }
+        hole = next_hole(data, size);
+    }
+    return offset;
+}
+
 Status RankLogReader::append(std::string& out, std::int64_t offset, std::size_t bytes) const {
     const std::size_t before = out.size();
     out.resize(before + bytes);
@@ -140,6 +154,9 @@ Result<RankLogReader::Slice> RankLogReader::read(std::int64_t offset, std::size_
                 slice.text += '\n';
             }
             slice.text += (times != nullptr ? "- - " : "") + dropped_notice(data - slice.next);
+            if (!slice.dropped) {
+                slice.dropped = Hole{hole_begin(slice.next, *total), data};
+            }
             slice.next = data;
             begins = true;
             continue;

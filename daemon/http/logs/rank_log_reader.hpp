@@ -9,6 +9,7 @@
 #include "job/base/unique_fd.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,17 @@ class RankLogReader {
                                             const std::vector<std::string>& folders,
                                             const std::string& name);
 
+    // Bytes that are not kept, `end` exclusive.
+    struct Hole {
+        std::int64_t begin = 0;
+        std::int64_t end = 0;
+        bool operator==(const Hole&) const = default;
+    };
     struct Slice {
         std::int64_t offset = 0;  // of the first byte asked for
         std::int64_t next = 0;    // where to go on; == offset at the end
         std::string text;
+        std::optional<Hole> dropped{};  // whole, of the first notice in the text
     };
     // From `offset` on, at most `most` bytes of the output and the notices of the holes among them.
     // With `times` each line has its time before it (LogTimes::stamp), which is not counted.
@@ -44,6 +52,8 @@ class RankLogReader {
     std::int64_t next_data(std::int64_t offset, std::int64_t size) const;
     // The first byte behind `offset` that is not kept; `size` when none.
     std::int64_t next_hole(std::int64_t offset, std::int64_t size) const;
+    // Where the hole begins that `offset`, a byte which is not kept, is in; at worst `offset`.
+    std::int64_t hole_begin(std::int64_t offset, std::int64_t size) const;
     // Whether a line begins at `offset`: the log does, or the byte before is a newline.
     bool begins_line(std::int64_t offset) const;
     Status append(std::string& out, std::int64_t offset, std::size_t bytes) const;

@@ -246,6 +246,11 @@ HttpResponse log_slice(const LogPlace& place, const LogQuery& query) {
     response.body = std::move(slice.text);
     response.headers.emplace_back("Lockstep-Log-Offset", std::to_string(slice.offset));
     response.headers.emplace_back("Lockstep-Log-Next", std::to_string(slice.next));
+    if (slice.dropped) {
+        response.headers.emplace_back(
+            "Lockstep-Log-Dropped",
+            std::to_string(slice.dropped->begin) + "-" + std::to_string(slice.dropped->end));
+    }
     return response;
 }
 
@@ -334,7 +339,9 @@ RouteParts get_job_logs_route(const RouteContext& context) {
         "rank may share the output of its launcher: the header Lockstep-Log-Rank then names the "
         "rank whose output this is. Lockstep-Log-Attempt: the attempt whose output it is, the "
         "newest that has begun (with follow, the one it begins with); with another attempt offsets "
-        "begin again at 0.";
+        "begin again at 0. Lockstep-Log-Dropped, where the output has a line `[lockstep: N bytes "
+        "dropped]`: which bytes the first of those stands for, `BEGIN-END` without END itself; "
+        "what is before ends at BEGIN.";
     route.query = {
         {"rank", "integer", "Which rank; 0 if not given."},
         {"tail", "integer", "The last N lines; not together with offset."},

@@ -1,6 +1,8 @@
 // The routes that hand out what was written: logs, evidence and the stream of events.
+#include "job/base/unique_fd.hpp"
 #include "tests/unit/http/routes_fixture.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -36,6 +38,21 @@ TEST_F(RoutesTest, LogsSayWhichAttemptTheyAreOf) {
     EXPECT_EQ(get(of_job("/logs")).header("Lockstep-Log-Attempt"), "3") << "it prints nothing yet";
     control_.place_error = Error{Errc::not_found, "rank 0 was not started"};
     EXPECT_EQ(get(of_job("/logs")).header("Lockstep-Log-Attempt"), "");
+}
+
+// Asked for backwards, an offset inside of it gave what follows it again and again.
+TEST_F(RoutesTest, LogsSayWhichBytesWereDropped) {
+    write_log(std::string(4096, 'a') + std::string(8192, 'b') + std::string(4096, 'c'));
+    const UniqueFd fd{::open(control_.place.path.c_str(), O_RDWR)};
+    if (::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 8192) != 0) {
+        GTEST_SKIP() << "this file system cannot free the middle of a file";
+    }
+    const auto inside = get(of_job("/logs?offset=10000"));
+    EXPECT_TRUE(inside.body.starts_with("[lockstep: 2288 bytes dropped]\ncc")) << inside.body;
+    EXPECT_EQ(inside.header("Lockstep-Log-Offset"), "10000");
+    EXPECT_EQ(inside.header("Lockstep-Log-Dropped"), "4096-12288");
+    EXPECT_EQ(get(of_job("/logs")).header("Lockstep-Log-Dropped"), "4096-12288");
+    EXPECT_EQ(get(of_job("/logs?offset=12288")).header("Lockstep-Log-Dropped"), "");
 }
 
 TEST_F(RoutesTest, EvidenceIsAListAndItsFiles) {

@@ -131,6 +131,24 @@ TEST_F(RankLogReaderTest, SaysHowMuchAHoleDropped) {
     EXPECT_TRUE(inside->text.starts_with("[lockstep: 7288 bytes dropped]\ncccc")) << inside->text;
 }
 
+// Whoever goes backwards has to know where a hole begins that an offset is inside.
+TEST_F(RankLogReaderTest, TheWholeOfAHoleIsToldWhereverItIsAskedFor) {
+    write(std::string(40'960, 'a'));
+    if (!punch(4096, 12288) || !punch(20'480, 28'672)) {
+        GTEST_SKIP() << "this file system cannot free the middle of a file";
+    }
+    const auto reader = RankLogReader::open(path_);
+    using Hole = RankLogReader::Hole;
+    EXPECT_EQ(reader->read(0, 1U << 20U)->dropped, (Hole{4096, 12288})) << "the first one";
+    EXPECT_EQ(reader->read(4096, 1U << 20U)->dropped, (Hole{4096, 12288}));
+    EXPECT_EQ(reader->read(5000, 100)->dropped, (Hole{4096, 12288}));
+    EXPECT_EQ(reader->read(12287, 100)->dropped, (Hole{4096, 12288}));
+    EXPECT_EQ(reader->read(28'000, 100)->dropped, (Hole{20'480, 28'672}));
+    EXPECT_FALSE(reader->read(0, 4096)->dropped.has_value()) << "the text ends before it";
+    EXPECT_FALSE(reader->read(12288, 100)->dropped.has_value());
+    EXPECT_FALSE(reader->read(28'672, 1U << 20U)->dropped.has_value());
+}
+
 TEST_F(RankLogReaderTest, AHoleUpToTheEndIsTold) {
     write("abc");
     ASSERT_EQ(::truncate(path_.c_str(), 1 << 20), 0);
