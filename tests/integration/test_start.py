@@ -274,6 +274,11 @@ class Precedence(harness.TestCase):
         self.start_with("local-memory-mb = 1000\n", LOCKSTEP_LOCAL_MEMORY_MB="2000")
         self.check_memory(2000)
 
+    def test_an_empty_variable_leaves_what_the_file_says(self):
+        # As `LOCKSTEP_LOCAL_MEMORY_MB=${MEMORY}` of a compose file without that variable: the default was used.
+        self.start_with("local-memory-mb = 1000\n", LOCKSTEP_LOCAL_MEMORY_MB="")
+        self.check_memory(1000)
+
 
 if __name__ == "__main__":
     harness.main()

@@ -1,5 +1,6 @@
 // The routes that hand out what was written: logs, evidence and the stream of events.
 #include "job/base/unique_fd.hpp"
+#include "job/model/log_marks.hpp"
 #include "tests/unit/http/routes_fixture.hpp"
 
 #include <fcntl.h>
@@ -53,6 +54,20 @@ TEST_F(RoutesTest, LogsSayWhichBytesWereDropped) {
     EXPECT_EQ(inside.header("Lockstep-Log-Dropped"), "4096-12288");
     EXPECT_EQ(get(of_job("/logs")).header("Lockstep-Log-Dropped"), "4096-12288");
     EXPECT_EQ(get(of_job("/logs?offset=12288")).header("Lockstep-Log-Dropped"), "");
+}
+
+// The times were looked for beside the rank's own log, which is not there: none was known.
+TEST_F(RoutesTest, TheTimesOfALaunchersOutputAreBesideIt) {
+    control_.place.path = (folder_ / "rank-00001.log").string();
+    control_.place.instead = (folder_ / "rank-00000.log").string();
+    control_.place.instead_rank = 0;
+    std::ofstream{control_.place.instead} << "one\n";
+    const auto row = encode_log_mark(LogMark{0, 1'763'687'000'000, 2});
+    std::ofstream{log_marks_path(control_.place.instead), std::ios::binary}.write(row.data(),
+                                                                                  row.size());
+    const auto stamped = get(of_job("/logs?timestamps=true"));
+    EXPECT_EQ(stamped.header("Lockstep-Log-Rank"), "0");
+    EXPECT_EQ(stamped.body, "2025-11-21T01:03:20.000Z 2 one\n");
 }
 
 TEST_F(RoutesTest, EvidenceIsAListAndItsFiles) {
@@ -213,6 +228,36 @@ TEST_F(RoutesTest, EventStreamResumesByIdAndFollowsAndTellsNothingOfOthersJobs) 
     EXPECT_NE(got.find("id: 5\nevent: submitted\ndata: {\"seq\":5}\n\n"), std::string::npos) << got;
     EXPECT_EQ(get("/v1/events?topics=weather").status, 400);
     EXPECT_EQ(call("GET", "/v1/events", "user-token", "", {{"Last-Event-ID", "x"}}).status, 400);
+}
+
+// A page that is older than the backup which was restored: what happened up to its id was hidden,
+// for days perhaps, while the stream looked alive.
+TEST_F(RoutesTest, AnEventIdThatTheStoreHasNotReachedHidesNothing) {
+    const auto message = [](std::int64_t seq) {
+        return FakeControl::message(seq, "job." + std::string{kJob}, "uma");
+    };
+    control_.stored = {message(1), message(3)};
+    std::string got;
+    ClientRequest request;
+    request.target = "/v1/events?topics=jobs";
+    request.headers = {{"Authorization", "Bearer user-token"}, {"Last-Event-ID", "100"}};
+    bool sent = false;
+    const auto done = http_stream_now({"127.0.0.1", std::to_string(server_->port())}, request,
+                                      [&](std::string_view bytes) {
+                                          got += bytes;
+                                          if (!sent && got.find("\n\n") != std::string::npos) {
+                                              sent = true;
+                                              server_->on_thread([&] {
+                                                  control_.publish(message(4));
+                                                  control_.publish(message(101));
+                                              });
+                                          }
+                                          return got.find("id: 101\n") == std::string::npos;
+                                      });
+    ASSERT_TRUE(done);
+    EXPECT_NE(got.find("\nid: 3\n\n"), std::string::npos) << "where it is now:\n" << got;
+    EXPECT_EQ(got.find("id: 1\n"), std::string::npos) << "nothing is resumed:\n" << got;
+    EXPECT_NE(got.find("id: 4\nevent: submitted\n"), std::string::npos) << got;
 }
 
 }  // namespace
