@@ -20,7 +20,7 @@ std::vector<std::string> squeue_arguments(std::string_view fence, std::string_vi
         format.append(1, kSeparator).append(column);
     }
     format.append(1, kSeparator).append(fence);
-    std::vector<std::string> arguments{"-h", "-t", "all", "-o", std::move(format)};
+    std::vector<std::string> arguments{"-h", "-a", "-t", "all", "-o", std::move(format)};
     if (!user.empty()) {
         arguments.insert(arguments.end(), {"-u", std::string{user}});
     }
@@ -28,7 +28,7 @@ std::vector<std::string> squeue_arguments(std::string_view fence, std::string_vi
 }
 
 std::vector<std::string> show_job_arguments(std::int64_t id) {
-    return {"-o", "show", "job", std::to_string(id)};
+    return {"-a", "-o", "show", "job", std::to_string(id)};
 }
 
 std::vector<std::string> sacct_arguments(std::string_view user, std::int64_t since,

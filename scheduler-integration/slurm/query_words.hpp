@@ -19,9 +19,12 @@ inline constexpr std::array<std::string_view, 2> kSlurmTextEnvironment{"SLURM_TI
 // argv of one poll, without the program: all states of one user's jobs (empty: everybody's).
 // `fence` begins and ends each row: 8 to 64 lower-case hexadecimal characters that nobody who
 // submits jobs can know (job names may hold newlines and so forge rows); new for each call.
+// -a, here and below: without it Slurm leaves out the jobs of hidden partitions and of those that
+// the user's groups may not use (any more), even to their owner, and what it leaves out counts as
+// lost.
 std::vector<std::string> squeue_arguments(std::string_view fence, std::string_view user = {});
 
-// `scontrol -o show job <id>`. not_found: there is none, or the number is another job's by now.
+// `scontrol -a -o show job <id>`. not_found: there is none, or the number is another job's by now.
 std::vector<std::string> show_job_arguments(std::int64_t id);
 
 // argv without the program: the allocations (no steps) of one user since a time in Unix seconds.

@@ -236,7 +236,7 @@ std::vector<std::string> sinfo_node_arguments() {
         format += format.empty() ? "" : ",";
         format.append(column).append(1, rows::kSeparator);
     }
-    return {"-N", "-h", "-O", std::move(format)};
+    return {"-a", "-N", "-h", "-O", std::move(format)};
 }
 
 bool SlurmNode::usable() const {

@@ -49,9 +49,11 @@ struct SlurmConfig {
 };
 Result<SlurmConfig> parse_show_config(const ProgramOutput& output);
 
-// --- scontrol show partition -o ---------------------------------------------------------------
+// --- scontrol -a -o show partition ---------------------------------------------------------------
 
-inline constexpr std::array<std::string_view, 3> kShowPartitionArguments{"-o", "show", "partition"};
+// -a: hidden ones too, and those that lockstepd's own groups may not use: its users' may.
+inline constexpr std::array<std::string_view, 4> kShowPartitionArguments{"-a", "-o", "show",
+                                                                         "partition"};
 
 struct SlurmPartition {
     std::string name;
@@ -74,7 +76,7 @@ struct SlurmPartition {
 };
 Result<std::vector<SlurmPartition>> parse_show_partitions(const ProgramOutput& output);
 
-// --- sinfo -N ---------------------------------------------------------------------------------
+// --- sinfo -a -N ---------------------------------------------------------------------------------
 
 // argv of sinfo, one row for each node and partition, fields between 0x1f.
 std::vector<std::string> sinfo_node_arguments();

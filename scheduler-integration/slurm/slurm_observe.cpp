@@ -120,6 +120,11 @@ Observation in_slurm(const SlurmAttempt& attempt) {
         out.later = code == "BeginTime" || code == "Dependency";
         return out;
     }
+    // It is in another cluster of the federation: only agents can say how it goes.
+    const bool elsewhere = attempt.last_verdict.end == SlurmEnd::revoked;
+    if (elsewhere && !is_claimed(attempt)) {
+        return pending(job_words(attempt) + " " + std::string{plain_words(SlurmEnd::revoked)});
+    }
     if (phase == SlurmPhase::ended && !is_claimed(attempt)) {
         return pending(job_words(attempt) + " has ended before any agent had called in");
     }
@@ -137,7 +142,7 @@ Observation in_slurm(const SlurmAttempt& attempt) {
                       (end == SlurmEnd::none ? "is over" : std::string{plain_words(end)}) +
                       "; Slurm is ending it";
     }
-    if (phase == SlurmPhase::ended) {  // said once
+    if (phase == SlurmPhase::ended && !elsewhere) {  // said once
         out.ending = job.nodes;
         out.message = job_words(attempt) + " " +
                       std::string{plain_words(attempt.last_verdict.end)} +

@@ -293,13 +293,21 @@ Result<JobTable> parse_squeue(const ProgramOutput& output, std::string_view fenc
         return fail(slurm_failure("squeue", output));
     }
     JobTable table;
+    std::set<std::int64_t> own;  // that no other cluster has taken over
     for (const std::string_view line : rows::lines(output.out)) {
         if (auto job = squeue_row(line, fence); job && !fence.empty()) {
+            if (!job->state.has(SlurmFlag::revoked)) {
+                own.insert(job->id);
+            }
             table.jobs.push_back(std::move(*job));
         } else {
             ++table.malformed;
         }
     }
+    // Where squeue tells of a whole federation, -a shows a job once for each of its clusters.
+    std::erase_if(table.jobs, [&](const SlurmJob& job) {
+        return job.state.has(SlurmFlag::revoked) && own.contains(job.id);
+    });
     return table;
 }
 

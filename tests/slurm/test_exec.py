@@ -16,7 +16,7 @@ import harness
 from cluster import SlurmCluster, Unavailable
 from cutting import Cutting
 from harness import BIN
-from lockstep_slurm import SlurmDaemon, command_spec
+from lockstep_slurm import SQUEUES, SlurmDaemon, command_spec
 from slurm_clients import program_path
 
 ADA, BOB, DAEMON = USERS = ("lsexec-ada", "lsexec-bob", "lsexec-daemon")
@@ -228,6 +228,39 @@ class Exec(unittest.TestCase):
         self.assertEqual(ticket.stat().st_uid, pwd.getpwnam(ADA).pw_uid)
         self.cli(ADA, token, "cancel", job)
         self.wait_state(job, token, "cancelled")
+
+    def partition(self, name, words):
+        """lockstepd hears of it at its next start. Gone with the cluster."""
+        self.cluster.run("scontrol", "create", f"PartitionName={name}", "Nodes=ALL", "DefaultTime=5", "MaxTime=60", words)
+        self.daemon.restart()
+        return command_spec("true", slurm={"partition": name})
+
+    def test_partitions_that_slurm_hides_from_lockstepds_user_can_be_used(self):
+        token = self.token(ADA)
+        for name, words in (("hidden", "Hidden=YES"), ("group", f"AllowGroups={ADA}")):
+            with self.subTest(words):
+                job = self.submit(ADA, token, self.partition(name, words))
+                done = self.wait_state(job, token, "succeeded", "failed")
+                self.assertEqual(done["state"], "succeeded", done)
+
+    def test_a_job_whose_partition_is_hidden_while_it_waits_is_not_submitted_again(self):
+        """squeue without -a left it out, even to its owner: a copy more every 10 s."""
+        token = self.token(ADA)
+        job = self.submit(ADA, token, self.partition("apart", "State=DOWN"))  # takes jobs, starts none
+
+        def in_slurm():
+            return self.cluster.run("squeue", "-a", "-h", "-o", "%i").stdout.split()
+        harness.wait_until(in_slurm, 60, "Slurm has it")
+        harness.wait_until(lambda: "partition does not start jobs" in self.job(job, token)[1].get("pending_reason", ""), 60,
+                           "squeue has shown it")
+        self.cluster.run("scontrol", "update", "PartitionName=apart", "Hidden=YES")
+        before = self.daemon.metric(SQUEUES)
+        harness.wait_until(lambda: self.daemon.metric(SQUEUES) >= before + 12, 120, "squeue is asked a dozen times")
+        self.assertEqual(len(in_slurm()), 1, self.job(job, token))
+        self.assertEqual(self.daemon.kinds(job).count("attempt_submitting"), 1)
+        self.cluster.run("scontrol", "update", "PartitionName=apart", "State=UP")
+        done = self.wait_state(job, token, "succeeded", "failed")
+        self.assertEqual(done["state"], "succeeded", done)
 
     def test_a_rank_that_fails_is_restarted_within_what_was_signed(self):
         token = self.token(ADA)

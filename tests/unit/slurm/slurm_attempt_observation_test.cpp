@@ -169,6 +169,22 @@ TEST(SlurmAttempt, WhatSlurmStillEndsIsNamed) {
     EXPECT_EQ(observe(one, true, "").message, "Slurm job 17 is over; Slurm is ending it");
 }
 
+// squeue -a shows it; it had been taken for lost.
+TEST(SlurmAttempt, WhatAnotherClusterOfTheFederationRunsHasNotEnded) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    for (const auto at : {1s, 6s, 12s}) {
+        take_rows(one, {row(17, "REVOKED")}, kStart + at, kPatience);
+    }
+    EXPECT_FALSE(one.ended());
+    EXPECT_FALSE(may_send(one));
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::pending);
+    EXPECT_EQ(observe(one, true, "").reason,
+              "Slurm job 17 was taken over by another cluster of the federation");
+    one.claimed = 17;
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
+    EXPECT_EQ(observe(one, true, "").message, "") << "Slurm does not end it";
+}
+
 // A node that an administrator sets down: for 10 s the job was only said to run.
 TEST(SlurmAttempt, WhatSlurmHasSaidOnceOfItsEndIsTold) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);

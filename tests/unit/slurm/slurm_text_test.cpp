@@ -1,3 +1,4 @@
+#include "scheduler-integration/slurm/slurm_info.hpp"
 #include "tests/unit/slurm/fixtures.hpp"
 
 #include <gmock/gmock.h>
@@ -5,6 +6,7 @@
 namespace lockstep {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -30,12 +32,41 @@ TEST(SlurmJobName, IsOursOnlyInFull) {
 
 TEST(Squeue, AsksForEveryStateInRowsThatCannotBeForged) {
     EXPECT_THAT(squeue_arguments("abcd1234", "demo"),
-                ElementsAre("-h", "-t", "all", "-o",
+                ElementsAre("-h", "-a", "-t", "all", "-o",
                             "abcd1234\x1f%A\x1f%U\x1f%u\x1f%T\x1f%r\x1f%N\x1f%P\x1f%S\x1f%V\x1f%e"
                             "\x1f%j\x1f"
                             "abcd1234",
                             "-u", "demo"));
-    EXPECT_EQ(squeue_arguments("abcd1234").size(), 5U);
+    EXPECT_EQ(squeue_arguments("abcd1234").size(), 6U);
+}
+
+// Jobs of hidden partitions were left out, counted as lost and submitted again without end.
+TEST(Slurm, IsAskedForWhatIsHiddenToo) {
+    EXPECT_THAT(squeue_arguments("abcd1234", "demo"), Contains("-a"));
+    EXPECT_THAT(show_job_arguments(17), ElementsAre("-a", "-o", "show", "job", "17"));
+    EXPECT_THAT(kShowPartitionArguments, ElementsAre("-a", "-o", "show", "partition"));
+    EXPECT_THAT(sinfo_node_arguments(), Contains("-a"));
+}
+
+// With -a, of a federation, the job that another cluster has taken over is shown as well.
+TEST(Squeue, AJobThatAnotherClusterHasIsNotHiddenByItsRevokedRow) {
+    const auto line = [](const std::string& id, const std::string& state) {
+        std::string out = "abcd1234";
+        for (const std::string& field :
+             {id, std::string{"0"}, std::string{"root"}, state, std::string{"None"}, std::string{},
+              std::string{"main"}, std::string{"N/A"}, std::string{"1000"}, std::string{"N/A"},
+              std::string{"x"}}) {
+            out += "\x1f" + field;
+        }
+        return out + "\x1f" + "abcd1234\n";
+    };
+    const std::string text = line("17", "REVOKED") + line("17", "RUNNING") + line("18", "REVOKED");
+    const auto table = parse_squeue(said(text), "abcd1234");
+    ASSERT_TRUE(table) << table.error().message;
+    EXPECT_EQ(table->malformed, 0U);
+    ASSERT_EQ(table->jobs.size(), 2U);
+    EXPECT_EQ(find_job(table->jobs, 17)->verdict().phase, SlurmPhase::running);
+    EXPECT_EQ(find_job(table->jobs, 18)->verdict().end, SlurmEnd::revoked);
 }
 
 TEST(Squeue, ReadsWhatARealSlurmPrinted) {
