@@ -114,6 +114,7 @@ void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     std::erase_if(attempt.fenced, [&](const auto& one) { return one.id == row.id; });
     attempt.seen = row;
     attempt.seen_at = at;
+    attempt.unseen.clear();
     attempt.tried_in_vain = false;
     attempt.last_verdict = verdict;
     attempt.empty_answers = 0;
@@ -368,7 +369,8 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
                            std::to_string(patience.min_job_age.count()) +
                            " s), and there is no slurmdbd to ask: cancelled outside?";
     }
-    const bool over = doubt && patience.doubt_ends;
+    const bool hidden = count_unseen(attempt, patience);
+    const bool over = hidden || (doubt && patience.doubt_ends);
     if (doubt && !over) {
         attempt.warning = attempt.message + " It is submitted again (--on-external-cancel)";
     }

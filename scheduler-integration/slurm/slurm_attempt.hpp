@@ -40,6 +40,9 @@ struct SlurmPatience {
     std::chrono::seconds between_empty{5};  // two empty answers in a row, this far apart
     // How often a job that ended without a claim is submitted again.
     std::size_t stillborn = 3;
+    // So many jobs of an attempt that Slurm took and that squeue never showed end it: something
+    // hides them, and each may still be in the queue.
+    std::size_t unseen = 3;
     // Of an allocation that Slurm calls running until its first agent has called in. An agent does
     // that before anything else, pulling images included.
     std::chrono::seconds unclaimed{180};
@@ -105,6 +108,9 @@ struct SlurmAttempt {
     std::vector<Stillborn> stillborn;
     std::optional<SteadyTime> running_since;  // seen so, and never claimed
     bool abandoned = false;                   // cancelled because nobody_came()
+    // Jobs of the name that Slurm acknowledged, that no answer has shown, and that counted as lost:
+    // since one of the name was seen, or Slurm was last away and may have lost them.
+    std::vector<std::int64_t> unseen;
     bool was_in_doubt = false;  // its job was found by name: an earlier try's, perhaps
     // The last answer that would have shown it. `unwatched`: since it was last there, answers were
     // so far apart that a job could end, and be forgotten, in between.

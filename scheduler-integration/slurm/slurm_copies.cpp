@@ -3,6 +3,7 @@
 #include "scheduler-integration/slurm/slurm_blame.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace lockstep {
@@ -72,6 +73,21 @@ void find_surplus(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows) {
             attempt.fenced.push_back({row.id, row.submitted_at});
         }
     }
+}
+
+bool count_unseen(SlurmAttempt& attempt, const SlurmPatience& patience) {
+    if (attempt.id == 0 || attempt.seen || attempt.number_taken || attempt.claimed != 0 ||
+        attempt.stage != SlurmAttempt::Stage::known) {
+        return false;
+    }
+    attempt.unseen.push_back(attempt.id);
+    if (attempt.unseen.size() < patience.unseen) {
+        return false;
+    }
+    attempt.message = "Slurm has taken it " + std::to_string(attempt.unseen.size()) +
+                      " times, the last time as job " + std::to_string(attempt.id) +
+                      ", and squeue has never shown it: it is not submitted again";
+    return true;
 }
 
 void forget_job(SlurmAttempt& attempt) {

@@ -33,6 +33,10 @@ void find_surplus(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows);
 // not called surplus from now on, while the claim is written down.
 bool may_claim(SlurmAttempt& attempt, std::int64_t id);
 
+// Its job is about to count as lost. True: that is once too often of jobs that Slurm had taken and
+// that squeue never showed; then SlurmAttempt::message says so.
+bool count_unseen(SlurmAttempt& attempt, const SlurmPatience& patience);
+
 // What was known of its job is of no meaning any more; the stage stays.
 void forget_job(SlurmAttempt& attempt);
 

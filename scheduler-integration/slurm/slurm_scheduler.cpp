@@ -431,6 +431,7 @@ Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
         tracked->attempt.cancelled = true;
         hurry();
     }
+    co_await end_unseen(tracked);
     co_return Status{};
 }
 

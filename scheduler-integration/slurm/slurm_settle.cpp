@@ -68,6 +68,12 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
                 log::warn("Slurm has forgotten a job that it had acknowledged",
                           {{"name", attempt.name}, {"claimed", attempt.claimed}});
             }
+            if (attempt.stage == SlurmAttempt::Stage::refused && !attempt.unseen.empty()) {
+                ++counters_.refused;
+                log::warn("squeue does not show what Slurm takes; it is not submitted again",
+                          {{"name", attempt.name}, {"what", attempt.message}});
+                co_await end_unseen(tracked);
+            }
         }
     }
     if (wants_detail(attempt)) {
@@ -175,6 +181,15 @@ Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) 
         return words;
     };
     co_return co_await on_thread<std::string>(files_, read);
+}
+
+// What squeue has never shown may wait in Slurm all the same. Not before another is submitted: a
+// slurmctld that has lost a job gives its number out again, and the name is the same.
+Task<void> SlurmScheduler::end_unseen(TrackedPointer tracked) {
+    const std::vector<std::int64_t> ids = std::exchange(tracked->attempt.unseen, {});
+    for (const std::int64_t id : ids) {
+        co_await end(tracked, id);
+    }
 }
 
 Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {

@@ -68,6 +68,9 @@ class FakeSlurm final : public SlurmBackend {
             co_return fail(Errc::unavailable, "no controller");
         }
         JobTable table;
+        if (hides) {
+            co_return table;
+        }
         for (const auto& [id, job] : names) {
             SlurmJob row;
             row.id = id;
@@ -131,6 +134,7 @@ class FakeSlurm final : public SlurmBackend {
     void stop() override { stopped = true; }
 
     bool answers = true;
+    bool hides = false;  // every job, whether it has it or not
     std::string state = "PENDING";
     std::map<std::int64_t, std::string> names;
     std::string renamed;           // by somebody, all of them

@@ -299,5 +299,40 @@ TEST(SlurmAttempt, AJobWhoseTimePassedWithoutAnAgentIsHandedInAgain) {
     EXPECT_EQ(observe(claimed, true, "").cause.kind, CauseClass::time_limit);
 }
 
+// Of a partition that had been hidden: a copy every 10 s, without end.
+TEST(SlurmAttempt, WhatSqueueNeverShowsIsHandedInThreeTimesAndNoMore) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    auto now = kStart;
+    const auto never_appears = [&] {
+        take_rows(one, {}, now += 10s, kPatience);
+        take_rows(one, {}, now += 10s, kPatience);
+        ASSERT_TRUE(wants_history(one, now));
+        take_history(one, {}, now, kPatience);
+    };
+    const auto hand_in = [&](std::int64_t id) {
+        ASSERT_EQ(handover(one).kind, Handover::Kind::again) << id;
+        one.stage = Stage::sending;
+        take_reply(one, reply(SubmitReply::Kind::accepted, id), now);
+    };
+    never_appears();
+    hand_in(18);
+    // Once it is shown nothing is hidden: what disappears then has been lost.
+    take_rows(one, {row(18, "PENDING")}, now += 1s, kPatience);
+    never_appears();
+    for (const std::int64_t id : {19, 20}) {
+        hand_in(id);
+        never_appears();
+    }
+    hand_in(21);
+    never_appears();
+    EXPECT_FALSE(may_send(one));
+    EXPECT_EQ(handover(one).kind, Handover::Kind::refused);
+    EXPECT_EQ(handover(one).reason,
+              "Slurm has taken it 3 times, the last time as job 21, and squeue has never shown it: "
+              "it is not submitted again");
+    EXPECT_EQ(observe(one, true, "").kind, Observation::Kind::absent);
+    EXPECT_THAT(one.unseen, testing::ElementsAre(19, 20, 21));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -129,6 +129,39 @@ TEST_F(SlurmSchedulerTest, WhatNobodyCameFromIsWrittenDownBeforeItIsCancelled) {
     EXPECT_EQ(*read_file(job.directory + "/abandoned", 64), "1");
 }
 
+// They may all be in its queue.
+TEST_F(SlurmSchedulerTest, WhatSqueueNeverShowsIsCancelledAndTheAttemptRefused) {
+    prepare_ = [](FakeSlurm& slurm) { slurm.hides = true; };
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    until([&] {
+        hand_over(job);
+        return last_.kind == Handover::Kind::refused && slurm_->cancelled.size() == 3;
+    });
+    EXPECT_THAT(last_.reason, HasSubstr("squeue has never shown it"));
+    EXPECT_THAT(slurm_->cancelled, testing::ElementsAre(1, 2, 3));
+    EXPECT_EQ(slurm_->submissions, 3);
+}
+
+// A cancel by a person must not leave behind what had not been shown.
+TEST_F(SlurmSchedulerTest, ACancelEndsWhatSqueueHasNotShownToo) {
+    prepare_ = [](FakeSlurm& slurm) { slurm.hides = true; };
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    until([&] {
+        hand_over(job);
+        return slurm_->submissions == 2 && last_.kind == Handover::Kind::placed;
+    });
+    ASSERT_TRUE(wait<Status>(scheduler_->cancel(job.job, 1)));
+    EXPECT_THAT(slurm_->cancelled, testing::IsSupersetOf({1, 2}));
+}
+
 // lockstepd was killed after that cancel: the next one must not take it for a person's.
 TEST_F(SlurmSchedulerTest, ACancelOfAnEarlierDaemonIsNoPersons) {
     SlurmScheduler::Options options;
