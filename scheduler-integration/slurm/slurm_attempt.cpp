@@ -324,8 +324,10 @@ void take_detail(SlurmAttempt& attempt, const SlurmJobDetail& detail,
 }
 
 bool nobody_came(const SlurmAttempt& attempt, SteadyTime asked, const SlurmPatience& patience) {
+    const auto time = imports_image(attempt) ? std::max(patience.importing, patience.unclaimed)
+                                             : patience.unclaimed;
     return attempt.stage == SlurmAttempt::Stage::known && attempt.running_since &&
-           asked - *attempt.running_since >= patience.unclaimed && !is_claimed(attempt) &&
+           asked - *attempt.running_since >= time && !is_claimed(attempt) &&
            !attempt.cancel_wanted && !attempt.over && !attempt.abandoned &&
            attempt.stillborn.size() < patience.stillborn &&
            attempt.request.submission == Submission::automatic &&

@@ -44,8 +44,10 @@ struct SlurmPatience {
     // hides them, and each may still be in the queue.
     std::size_t unseen = 3;
     // Of an allocation that Slurm calls running until its first agent has called in. An agent does
-    // that before anything else, pulling images included.
+    // that before anything else, pulling images included,
     std::chrono::seconds unclaimed{180};
+    // but where pyxis does: srun imports the image before it starts the agent in it.
+    std::chrono::seconds importing{3600};
     // slurmctld forgets a job this long after its end; 0: never.
     std::chrono::seconds min_job_age{0};
     bool accounting = false;  // take_history() has the answer of one

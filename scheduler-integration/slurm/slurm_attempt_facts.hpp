@@ -13,6 +13,11 @@ inline bool is_claimed(const SlurmAttempt& attempt) {
     return attempt.claimed != 0;
 }
 
+// By srun, before there is an agent.
+inline bool imports_image(const SlurmAttempt& attempt) {
+    return attempt.request.container.runtime == ContainerRuntime::pyxis;
+}
+
 inline std::string job_words(const SlurmAttempt& attempt) {
     return "Slurm job " + std::to_string(attempt.id);
 }

@@ -131,6 +131,10 @@ Observation in_slurm(const SlurmAttempt& attempt) {
     if (phase == SlurmPhase::starting && !is_claimed(attempt)) {
         return pending("Slurm has given it nodes, which are starting up");
     }
+    // Not before an agent is there does the time begin that the nodes have to meet.
+    if (phase == SlurmPhase::running && imports_image(attempt) && !is_claimed(attempt)) {
+        return pending("Slurm has given it nodes, which import its image");
+    }
     Observation out;
     out.kind = Observation::Kind::state;
     out.state = AllocationState::running;

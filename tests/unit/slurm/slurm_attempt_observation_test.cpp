@@ -185,6 +185,25 @@ TEST(SlurmAttempt, WhatAnotherClusterOfTheFederationRunsHasNotEnded) {
     EXPECT_EQ(observe(one, true, "").message, "") << "Slurm does not end it";
 }
 
+// srun imports the image before it starts the agent: the job was cancelled after three minutes,
+// three times.
+TEST(SlurmAttempt, AnImageThatTakesLongToImportIsWaitedFor) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    one.request.container.runtime = ContainerRuntime::pyxis;
+    take_rows(one, {row(17, "RUNNING")}, kStart + 1s, kPatience);
+    EXPECT_FALSE(nobody_came(one, kStart + 1s + 3'599s, kPatience));
+    EXPECT_TRUE(nobody_came(one, kStart + 1s + 3'600s, kPatience));
+    // Called running, it would have five minutes for all nodes to call in.
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::pending);
+    EXPECT_EQ(observe(one, true, "").reason, "Slurm has given it nodes, which import its image");
+    one.claimed = 17;
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
+    one.claimed = 0;
+    one.request.container.runtime = ContainerRuntime::apptainer;  // the agent does it
+    EXPECT_TRUE(nobody_came(one, kStart + 181s, kPatience));
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
+}
+
 // A node that an administrator sets down: for 10 s the job was only said to run.
 TEST(SlurmAttempt, WhatSlurmHasSaidOnceOfItsEndIsTold) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
