@@ -49,31 +49,43 @@ void remove_old_days(int state, std::int64_t oldest) {
 }
 
 // The file is "<job id> <count>\n"; empty when it is new.
-std::string count_in(int fd, const std::string& job, long most) {
+std::string read_count(int fd, const std::string& job, long& count) {
     char text[64] = {};
     if (::flock(fd, LOCK_EX) != 0 || ::pread(fd, text, sizeof text - 1, 0) < 0) {
         return "the count cannot be read";
     }
+    count = 0;
+    if (text[0] == '\0') {
+        return "";
+    }
+    if (std::strncmp(text, job.c_str(), job.size()) != 0 || text[job.size()] != ' ') {
+        return "the signature is another job's";
+    }
+    const char* digits = text + job.size() + 1;
+    char* end = nullptr;
+    count = std::strtol(digits, &end, 10);
+    return end == digits || *end != '\n' || count < 0 ? "the count cannot be read" : "";
+}
+
+bool write_count(int fd, const std::string& job, long count) {
+    const std::string text = job + " " + std::to_string(count) + "\n";
+    const auto size = static_cast<ssize_t>(text.size());
+    return ::pwrite(fd, text.data(), text.size(), 0) == size && ::ftruncate(fd, size) == 0 &&
+           ::fdatasync(fd) == 0;
+}
+
+std::string count_in(int fd, const std::string& job, long most) {
     long count = 0;
-    if (text[0] != '\0') {
-        if (std::strncmp(text, job.c_str(), job.size()) != 0 || text[job.size()] != ' ') {
-            return "the signature is another job's";
-        }
-        char* end = nullptr;
-        count = std::strtol(text + job.size() + 1, &end, 10);
-        if (*end != '\n' || count < 1) {
-            return "the count cannot be read";
-        }
+    std::string problem = read_count(fd, job, count);
+    if (problem.empty() && count >= most) {
+        problem = "the signature has been used " + std::to_string(count) + " times";
     }
-    if (count >= most) {
-        return "the signature has been used " + std::to_string(count) + " times";
+    if (problem.empty() && !write_count(fd, job, count + 1)) {
+        problem = "the count cannot be kept";
     }
-    const std::string next = job + " " + std::to_string(count + 1) + "\n";
-    const auto size = static_cast<ssize_t>(next.size());
-    if (::pwrite(fd, next.data(), next.size(), 0) != size || ::fdatasync(fd) != 0) {
-        return "the count cannot be kept";
-    }
-    return "";
+    // The descriptor stays open as long as sbatch runs; others count meanwhile.
+    ::flock(fd, LOCK_UN);
+    return problem;
 }
 
 }  // namespace
@@ -144,7 +156,8 @@ std::string verify(const Config& config, const Order& order, Signature& out) {
 }
 
 std::string count_use(const Config& config, const Order& order, const Signature& signature,
-                      std::int64_t now) {
+                      std::int64_t now, int& count) {
+    count = -1;
     if (signature.made_at > now + kClockSkew) {
         return "the signature is of the future";
     }
@@ -169,12 +182,25 @@ std::string count_use(const Config& config, const Order& order, const Signature&
     std::string problem = fd < 0 || ::fsync(folder) != 0
                               ? "the count cannot be kept"
                               : count_in(fd, order.job, config.submissions);
-    for (const int open : {fd, folder, state}) {
+    if (problem.empty()) {
+        count = fd;
+    } else if (fd >= 0) {
+        ::close(fd);
+    }
+    for (const int open : {folder, state}) {
         if (open >= 0) {
             ::close(open);
         }
     }
     return problem;
+}
+
+void take_back(int count, const char* job) {
+    long uses = 0;
+    if (read_count(count, job, uses).empty() && uses > 0) {
+        static_cast<void>(write_count(count, job, uses - 1));
+    }
+    ::flock(count, LOCK_UN);
 }
 
 }  // namespace lockstep::exec

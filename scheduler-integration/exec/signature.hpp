@@ -22,9 +22,13 @@ struct Signature {
 // Who has signed the order's statement; "" and a reason if no permitted user has.
 std::string verify(const Config& config, const Order& order, Signature& out);
 // Whether it may still be submitted: not too old, not for another job, not too often. Counted
-// durably before this returns "".
+// durably before this returns ""; then `count` is a descriptor of the count, for take_back().
 std::string count_use(const Config& config, const Order& order, const Signature& signature,
-                      std::int64_t now);
+                      std::int64_t now, int& count);
+// Of a submission that Slurm has certainly not taken: it was no use. Needs no rights but the
+// descriptor. What goes wrong leaves it counted, as does a helper that ends before. The signature
+// stays that job's.
+void take_back(int count, const char* job);
 // Of verify(), without munge: whether the payload is what signs the statement for this audience.
 std::string check_payload(const std::string& audience, const char* payload, std::size_t size,
                           const char* statement, std::string& hash);

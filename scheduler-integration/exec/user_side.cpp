@@ -22,6 +22,9 @@ namespace {
 
 using slurm::only_of;
 
+// Of ESLURM_ACCOUNTING_POLICY, in slurm_errno.c.
+constexpr char kPolicy[] =
+    "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy";
 constexpr mode_t kUmask = 022;  // of the jobs: sbatch hands on what it has itself
 
 Reply failed(const std::string& what) {
@@ -289,6 +292,15 @@ Reply act(const Config& config, const Person& person, const Order& order, const 
             return open_log(config, person, order);
     }
     return {Status::refused, "no such verb"};
+}
+
+bool is_refused_by_policy(const Reply& reply) {
+    // The last of sbatch's lines is slurmctld's answer; before it is the limit's name. A reply that
+    // was lost has another sentence in that place.
+    const bool no =
+        reply.status == Status::done && reply.signal == 0 && reply.exit == 1 && reply.out.empty();
+    const auto at = reply.err.rfind("sbatch: error: ");
+    return no && at != std::string::npos && reply.err.compare(at, sizeof kPolicy - 1, kPolicy) == 0;
 }
 
 }  // namespace lockstep::exec

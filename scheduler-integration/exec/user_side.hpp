@@ -30,5 +30,8 @@ bool read_statement(const std::string& text, unsigned long point, Signed& out);
 std::string attempt_folder(const Config& config, const Person& person, const Order& order);
 // `core`: the limit of core files that Slurm's programs, and with them jobs, are given.
 Reply act(const Config& config, const Person& person, const Order& order, const rlimit& core);
+// Of sbatch: whether slurmctld has answered no, for a limit of the user's account or QOS, so that
+// nothing of it is in Slurm or can come.
+bool is_refused_by_policy(const Reply& reply);
 
 }  // namespace lockstep::exec

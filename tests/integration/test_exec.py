@@ -293,6 +293,29 @@ class ForTheUser(Exec):
         self.assertEqual(self.call({**submission, "attempt": 2}).status, DONE)
         self.refused({**submission, "attempt": 3}, "times")
 
+    def test_what_slurm_refuses_at_a_limit_of_jobs_uses_up_no_signature(self):
+        """lockstepd tries every 15 s: the 64 uses of a signature were gone in a quarter of an hour."""
+        program = self.place.root / "bin" / "sbatch"
+        taking = program.read_text()
+        self.addCleanup(program.write_text, taking)
+        failed = "sbatch: error: Batch job submission failed: "
+        refusal = (f"echo 'sbatch: error: AssocMaxSubmitJobLimit' >&2; echo '{failed}Job violates accounting/QOS policy "
+                   "(job submit limit, user'\\''s size and/or time limits)' >&2")
+        submission = self.submission()
+        program.write_text(f"#!/bin/bash\n{refusal}; exit 1\n")
+        for _ in range(4):
+            answer = self.call(submission)
+            self.assertEqual(answer.status, DONE, answer)
+            self.assertIn(b"AssocMaxSubmitJobLimit", answer.err)
+        self.refused({**submission, "job": OTHER_JOB}, "another job")
+        # What may have been taken is a use, whatever else is said.
+        for body in (f"{refusal}; echo '{failed}Socket timed out on send/recv operation' >&2; exit 1",
+                     f"echo 4711; {refusal}; exit 1", f"{refusal}; kill -9 $$"):
+            program.write_text(f"#!/bin/bash\n{body}\n")
+            self.assertEqual(self.call(submission).status, DONE, body)
+        program.write_text(taking)
+        self.refused(submission, "has been used 3 times")
+
     def test_past_munges_own_lifetime_it_still_counts(self):
         text = self.statement()
         credential = self.place.sign(ADA, payload(text), "--ttl=1")
