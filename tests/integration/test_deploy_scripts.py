@@ -1,0 +1,47 @@
+"""The scripts of deploy/ that come before there is a build: what they install, refuse, and take for a path."""
+
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+
+class DeployScripts(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-test-"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.programs = self.root / "bin"
+        self.programs.mkdir()
+
+    def program(self, path, body):
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(0o755)
+
+    def run_with_those_programs(self, *command):
+        return subprocess.run(command, text=True, capture_output=True, check=False, timeout=60, env={"PATH": str(self.programs)})
+
+    def test_portable_installs_what_the_packages_are_made_with(self):
+        """A minimal Debian has no pip, and cpack made packages there that depended on nothing."""
+        self.program(self.programs / "dpkg-query", "exit 1")  # nothing is installed
+        self.program(self.programs / "id", "echo 1000")       # and nobody may install it
+        done = self.run_with_those_programs(SOURCE / "deploy/install-deps", "--portable")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        wanted = done.stderr.rpartition(": ")[2].split()
+        self.assertEqual(set(wanted), {"python3-pip", "dpkg-dev", "file", "rpm"})
+
+    @unittest.skipUnless(shutil.which("cmake"), "there is no cmake")
+    def test_packages_without_dependencies_are_refused(self):
+        arguments = [shutil.which("cmake"), "-DCPACK_GENERATOR=DEB", "-P", SOURCE / "deploy/cmake/package_components.cmake"]
+        done = self.run_with_those_programs(*arguments)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("There is no dpkg-shlibdeps", done.stderr)
+        for name in ("dpkg-shlibdeps", "file"):
+            self.program(self.programs / name, "exit 0")
+        done = self.run_with_those_programs(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
