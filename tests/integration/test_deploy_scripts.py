@@ -43,5 +43,18 @@ class DeployScripts(unittest.TestCase):
         done = self.run_with_those_programs(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_the_quick_starts_data_directory_is_where_it_was_typed(self):
+        tree, elsewhere = self.root / "clone", self.root / "elsewhere"
+        for folder in (tree / "deploy", elsewhere):
+            folder.mkdir(parents=True)
+        shutil.copy(SOURCE / "deploy/quickstart", tree / "deploy/quickstart")
+        self.program(tree / "deploy/install-deps", "exit 3")  # and no further
+        done = subprocess.run([tree / "deploy/quickstart", "--data-dir", "state"], cwd=elsewhere, text=True, capture_output=True,
+                              check=False, timeout=60)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertTrue((elsewhere / "state").is_dir())
+        self.assertFalse((tree / "state").exists())
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
