@@ -333,6 +333,14 @@ class Measured(frameworks.Framework):
         for points in self.daemon.series(job, "data_wait_seconds").values():
             self.assertGreater(sorted(point[3] for point in points)[len(points) // 2], 0.04)
 
+    def test_several_trainings_of_a_process(self):
+        # Only the first optimizer's steps counted, under a default device the loss was doubled, and a script that
+        # looked for torch before it imported it was not measured at all.
+        job = self.trains("pytorch", "silent_folds.py", ranks=1, environment=frameworks.MEASURED)
+        points = self.daemon.series(job)[0]
+        self.assertEqual([(point[0], point[3]) for point in points],
+                         list(enumerate([1.0, 1.0, 2.0, 2.0, 3.0, 3.0], start=1)))  # a takeover costs the first of three
+
     @frameworks.on_slurm
     def test_lightning(self):
         job = self.trains("lightning", "lightning_tips.py", nodes=2, environment=frameworks.MEASURED)

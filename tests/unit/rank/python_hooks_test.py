@@ -101,6 +101,26 @@ class Hooks(Hooked):
                 self.assertEqual(done.stdout, "all done\n")
                 self.assertFalse([note for note in self.told() if note["final"] and how != "in C"])
 
+    def test_a_script_that_looks_for_torch_before_it_imports_it_is_measured(self):
+        # As `import transformers` does: measuring had been asked for of the spec that was thrown away.
+        (self.root / "torch.py").write_text("")
+        (self.root / "lockstep.py").write_text("def auto():\n    print('measured')\n")
+        done = self.run_script("import importlib.util\n"
+                               "assert importlib.util.find_spec('torch') and importlib.util.find_spec('torch')\n"
+                               "import torch\n"
+                               "importlib.reload(torch)\n", 0, LOCKSTEP_PYTHON_HOOKS="measure")
+        self.assertEqual(done.stdout, "measured\n")
+
+    def test_two_finders_that_ask_each_other_find_the_module_and_both_tell_of_it(self):
+        # lockstep.auto()'s own is a second one of the kind; so is wrapt's.
+        done = self.run_script("import sys, _lockstep_hooks\n"
+                               "from lockstep import _auto\n"
+                               "_auto._AfterImport.wanted['wave'] = lambda module: print('auto', module.__name__)\n"
+                               "sys.meta_path.insert(0, _auto._AfterImport)\n"
+                               "_lockstep_hooks.after_import('wave', lambda module: print('hooks', module.__name__))\n"
+                               "import wave\n", 0, PYTHONPATH=f"{HOOKS}:{HOOKS.parent}")
+        self.assertEqual(done.stdout, "hooks wave\nauto wave\n")
+
     def test_sys_exit_tells_the_exception_that_is_handled_or_the_place(self):
         self.run_script("import sys\ntry:\n    {}['w']\nexcept KeyError:\n    sys.exit(3)\n", 3)
         note = self.told_once()

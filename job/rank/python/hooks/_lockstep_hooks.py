@@ -23,6 +23,7 @@ process must not become slower.
 # size: a single file, because each one costs time at every start of a rank's Python
 
 import _signal
+import _thread
 import os
 import sys
 import time
@@ -39,6 +40,7 @@ _socket_path = ""
 _stacks = None  # (path, pid that made it)
 _told = None  # (pid, time) of the last exception told, for the sys.exit() that follows it
 _wanted = {}  # module name -> what to do once it has been imported
+_sought = set()  # (thread, module name) of what our finder asks the others for
 _waits = False  # it is no rank yet (_lockstep_standby): the agent is told nothing
 
 
@@ -366,16 +368,20 @@ class _AfterImport:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        acts = _wanted.pop(name, None)
-        if acts is None:
+        sought = (_thread.get_ident(), name)
+        if name not in _wanted or sought in _sought:  # other such finders ask all finders in turn
             return None
         spec = None
-        for finder in list(sys.meta_path):
-            find = getattr(finder, "find_spec", None)
-            if finder is not _AfterImport and find is not None:
-                spec = find(name, path, target)
-                if spec is not None:
-                    break
+        _sought.add(sought)
+        try:
+            for finder in list(sys.meta_path):
+                find = getattr(finder, "find_spec", None)
+                if finder is not _AfterImport and find is not None:
+                    spec = find(name, path, target)
+                    if spec is not None:
+                        break
+        finally:
+            _sought.discard(sought)
         loader = getattr(spec, "loader", None)
         execute = getattr(loader, "exec_module", None)
         if execute is None or isinstance(loader, type):
@@ -383,7 +389,8 @@ class _AfterImport:
 
         def exec_module(module):
             execute(module)
-            for act in acts:
+            # Only now: whoever just asks whether there is such a module never executes this spec.
+            for act in _wanted.pop(name, ()) if getattr(module, "__name__", name) == name else ():
                 try:
                     act(module)
                 except Exception:

@@ -7,8 +7,8 @@ Each optimizer step of this process is reported then: loss, step_seconds, data_w
 DistributedDataParallel on the CPU comm_wait_seconds and busy_seconds. How, by what the script uses:
 
 * Lightning, Hugging Face's Trainer, Keras' fit(), Paddle's Model.fit(): this package's callback is added.
-* torch without any of these: a step is what the first optimizer's step() ends. The loss is what backward() was called
-  on since the step before, added up (of accumulated micro-batches each is a part; with a GradScaler it is the scaled
+* torch without any of these: a step is what the first optimizer's step() ends, and another's once that one is gone or
+  makes no steps any more. The loss is what backward() was called on since the step before, added up (of accumulated micro-batches each is a part; with a GradScaler it is the scaled
   loss); data wait is the time in a DataLoader's next; communication wait is the time from the last gradient that this
   rank had computed to the end of backward(). On a GPU neither is known and the loss is sent when it has arrived:
   nothing waits for the device.
@@ -20,8 +20,10 @@ returns False.
 import atexit
 import os
 import sys
+import threading
 import time
-from typing import Any, Callable, Dict, List
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import lockstep
 from lockstep import _client
@@ -54,25 +56,37 @@ class _AfterImport:
     """Finds nothing itself, but has something done after a module's own code has run."""
 
     wanted: Dict[str, Callable[[Any], None]] = {}
+    sought: Set[Tuple[int, str]] = set()  # (thread, module name) of what it asks the others for
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
-        act = cls.wanted.pop(name, None)
-        if act is None:
+        sought = (threading.get_ident(), name)
+        if name not in cls.wanted or sought in cls.sought:  # other such finders ask all finders in turn
             return None
+        cls.sought.add(sought)
+        try:
+            spec = cls._find_elsewhere(name, path, target)
+        finally:
+            cls.sought.discard(sought)
+        execute = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if execute is not None and not isinstance(spec.loader, type):
+            def exec_module(module: Any) -> None:
+                execute(module)
+                # Only now: whoever just asks whether there is such a module never executes this spec.
+                act = cls.wanted.pop(name, None) if getattr(module, "__name__", name) == name else None
+                if act is not None:
+                    _quietly(act, module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+    @classmethod
+    def _find_elsewhere(cls, name: str, path: Any, target: Any) -> Any:
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None and finder is not cls else None
-            if spec is None:
-                continue
-            execute = getattr(spec.loader, "exec_module", None)
-            if execute is not None and not isinstance(spec.loader, type):
-                def exec_module(module: Any, execute: Any = execute) -> None:
-                    execute(module)
-                    _quietly(act, module)
-
-                spec.loader.exec_module = exec_module
-            return spec
+            if spec is not None:
+                return spec
         return None
 
 
@@ -201,13 +215,22 @@ def _paddle(module: Any) -> None:
 
 # --- torch by itself ---------------------------------------------------------------------------------
 
+class _Backward(threading.local):
+    """How many calls of Tensor.backward() this thread is in: of a subclass, and under a default device, torch calls the
+    public function once more from within it, and that is no second loss."""
+
+    depth = 0
+
+
 class _Torch:
     """The step that goes on. One per process; everything here runs in the training's own thread."""
 
     def __init__(self) -> None:
         self.step = 0
         self.losses: List[Any] = []
-        self.first: Any = None  # the optimizer that counts, by its id
+        self.counted: Optional[weakref.ref] = None  # the optimizer whose steps are the training's
+        self.others: Dict[int, int] = {}  # id of another -> its steps with a loss since the counted one's last
+        self.seen = 0  # losses that were there when the last of the others stepped
         self.later = Later()
         self.last = 0.0
         self.data_wait = 0.0
@@ -215,6 +238,7 @@ class _Torch:
         self.gradient = 0.0  # when the last gradient of this rank's own was there
         self.has_comm = False
         self.process = os.getpid()
+        self.backward = _Backward()
 
     def ends(self) -> None:
         """At the end of the process, also of one that an exception ends: what is still on its way from a device."""
@@ -226,13 +250,31 @@ class _Torch:
             self.comm_wait += time.perf_counter() - self.gradient
             self.gradient = 0.0
 
+    def _counts(self, optimizer: Any) -> bool:
+        """Whether a step of this optimizer is one of the training: of several that take turns (a GAN's) one's are. Another
+        takes over once the counted one is gone or stands still: the next fold, fine-tuning after pre-training."""
+        counted = self.counted() if self.counted is not None else None
+        if counted is not optimizer:
+            before, self.seen = self.seen, len(self.losses)
+            if counted is not None:
+                if self.seen <= before:
+                    return False  # the second of two for one loss
+                self.others[id(optimizer)] = self.others.get(id(optimizer), 0) + 1
+                if self.others[id(optimizer)] < 2:
+                    return False
+            del self.losses[:before]  # of steps that were not counted
+            self.last = 0.0  # nor is what lies between a step's time
+            self.counted = weakref.ref(optimizer)
+        self.others.clear()
+        self.seen = 0
+        return True
+
     def optimizer_stepped(self, optimizer: Any) -> None:
         if _owned or os.getpid() != self.process:
             self.losses.clear()
+            self.seen = 0
             return
-        if self.first is None:
-            self.first = id(optimizer)
-        if id(optimizer) != self.first or not self.losses:
+        if not self._counts(optimizer) or not self.losses:
             return
         self.step += 1
         now = time.perf_counter()
@@ -244,10 +286,10 @@ class _Torch:
                 fields["comm_wait_seconds"] = self.comm_wait
                 fields["busy_seconds"] = max(fields["step_seconds"] - self.comm_wait - self.data_wait, 0.0)
         self.last, self.data_wait, self.comm_wait = now, 0.0, 0.0
-        loss = self.losses[0]
-        for one in self.losses[1:]:
+        losses, self.losses = self.losses, []
+        loss = losses[0]
+        for one in losses[1:]:
             loss = loss + one
-        self.losses = []
         if not _client.script_reports_loss:  # it knows better
             self.later.report(self.step, loss, **fields)
         elif fields:
@@ -269,7 +311,13 @@ def _torch(module: Any) -> None:
 
     def make_backward(backward: Any) -> Any:
         def measured(self: Any, *arguments: Any, **options: Any) -> Any:
-            out = backward(self, *arguments, **options)
+            state.backward.depth += 1
+            try:
+                out = backward(self, *arguments, **options)
+            finally:
+                state.backward.depth -= 1
+            if state.backward.depth:
+                return out
             if not _owned and self.numel() == 1:
                 state.losses.append(self.detach().reshape(()))
                 if len(state.losses) > 4096:  # backward() without an optimizer that is seen
@@ -305,9 +353,9 @@ def _torch(module: Any) -> None:
         # Only where a gradient that is there has been computed: on a GPU it has been asked for.
         parameters = [p for p in model.parameters() if p.requires_grad]
         if parameters and all(p.device.type == "cpu" for p in parameters):
-            state.has_comm = True
             for parameter in parameters:
-                parameter.register_post_accumulate_grad_hook(seen)
+                parameter.register_post_accumulate_grad_hook(seen)  # torch 2.1 and newer
+            state.has_comm = True
 
     _wrapped(parallel.DistributedDataParallel, "__init__", make_init)
 

@@ -52,6 +52,8 @@ class Later:
         if loss is not None and getattr(loss, "is_cuda", False):
             import torch
 
+            if torch.cuda.is_current_stream_capturing():
+                return  # a CUDA graph would make the copy part of every replay, and its event cannot be asked
             try:
                 copy = loss.detach().to("cpu", non_blocking=True)
                 event = torch.cuda.Event()

@@ -1,0 +1,186 @@
+"""What measures a training (lockstep._auto, the callbacks) beside stand-ins for the frameworks: with the real ones
+tests/frameworks runs whole jobs."""
+
+import gc
+import importlib.util
+import sys
+import types
+import unittest
+from unittest import mock
+
+from python_hooks_test import HOOKS
+
+sys.path.insert(0, str(HOOKS.parent))
+from lockstep import _auto, _client, _measure
+
+
+class Tensor:
+    """One number. `dispatched`: of a subclass, or under a default device, where torch calls backward() from within it."""
+
+    is_cuda = False
+
+    def __init__(self, value, dispatched=False):
+        self.value = value
+        self.dispatched = dispatched
+
+    def backward(self, fails=False):
+        if self.dispatched:
+            self.dispatched = False
+            Tensor.backward(self, fails)
+            self.dispatched = True
+        elif fails:
+            raise RuntimeError("Trying to backward through the graph a second time")
+
+    def numel(self):
+        return 1
+
+    def detach(self):
+        return Tensor(self.value)
+
+    def reshape(self, _shape):
+        return self
+
+    def __add__(self, other):
+        return Tensor(self.value + other.value)
+
+    def __float__(self):
+        return float(self.value)
+
+
+class Parameter:
+    requires_grad = True
+    device = types.SimpleNamespace(type="cpu")
+
+
+class Torch(unittest.TestCase):
+    def setUp(self):
+        self.hooks = []
+        self.reports = []
+        hooks = self.hooks
+
+        class Optimizer:
+            def step(self):
+                for hook in hooks:
+                    hook(self, (), {})
+
+        class Loader:
+            def __next__(self):
+                return 0
+
+        class DistributedDataParallel:
+            def parameters(self):
+                return [Parameter()]
+
+        self.optimizer = Optimizer
+        self.model = DistributedDataParallel
+        torch = types.ModuleType("torch")
+        self.addCleanup(setattr, Tensor, "backward", Tensor.backward)  # which is wrapped
+        torch.Tensor = Tensor
+        modules = {"torch": torch, "torch.nn": types.ModuleType("torch.nn"), "torch.optim": types.ModuleType("torch.optim"),
+                   "torch.utils": types.ModuleType("torch.utils"), "torch.utils.data": types.ModuleType("torch.utils.data")}
+        modules["torch.nn"].parallel = types.SimpleNamespace(DistributedDataParallel=DistributedDataParallel)
+        modules["torch.optim"].optimizer = types.SimpleNamespace(register_optimizer_step_post_hook=hooks.append)
+        modules["torch.utils.data"].dataloader = types.SimpleNamespace(_BaseDataLoaderIter=Loader)
+        for patch in (mock.patch.dict(sys.modules, modules),
+                      mock.patch.object(_client, "send_report", lambda step, **fields: self.reports.append((step, fields)))):
+            patch.start()
+            self.addCleanup(patch.stop)
+        _auto._torch(torch)
+
+    def losses(self):
+        return [(step, fields["loss"]) for step, fields in self.reports]
+
+    def train(self, optimizer, *losses):
+        for loss in losses:
+            Tensor(loss).backward()
+            optimizer.step()
+
+    def test_each_step_has_the_sum_of_its_micro_batches(self):
+        optimizer = self.optimizer()
+        for _ in range(2):
+            Tensor(1).backward()
+            self.train(optimizer, 2)
+        self.assertEqual(self.losses(), [(1, 3.0), (2, 3.0)])
+
+    def test_a_second_training_of_the_process_counts_on(self):
+        # The first optimizer's number was kept for good: the step stood still, and the hang watch ended the job.
+        self.train(self.optimizer(), 1, 2)
+        gc.collect()
+        self.train(self.optimizer(), 3, 4)
+        self.assertEqual(self.losses(), [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)])
+
+    def test_a_second_training_counts_on_where_the_first_optimizer_is_still_there(self):
+        first, second = self.optimizer(), self.optimizer()
+        self.train(first, 1, 2)
+        self.train(second, 3, 4, 5)
+        self.assertEqual(self.losses(), [(1, 1.0), (2, 2.0), (3, 4.0), (4, 5.0)], "a loss of its own each")
+        self.assertNotIn("step_seconds", self.reports[2][1], "what lies between two trainings is no step")
+        self.assertIn("step_seconds", self.reports[3][1])
+
+    def test_optimizers_that_take_turns_make_one_step(self):
+        one, other = self.optimizer(), self.optimizer()
+        for _ in range(3):
+            self.train(one, 1)
+            self.train(other, 10)
+        self.assertEqual(self.losses(), [(1, 1.0), (2, 11.0), (3, 11.0)])
+
+    def test_two_optimizers_for_one_loss_make_one_step_also_after_others(self):
+        first, dense, sparse = (self.optimizer() for _ in range(3))
+        self.train(first, 1)
+        for loss in (2, 3, 4):
+            self.train(dense, loss)
+            sparse.step()
+        self.assertEqual(self.losses(), [(1, 1.0), (2, 3.0), (3, 4.0)])
+
+    def test_a_backward_that_torch_calls_from_within_itself_is_one_loss(self):
+        # Under torch.set_default_device() and of a subclass of Tensor the loss was doubled.
+        optimizer = self.optimizer()
+        Tensor(3, dispatched=True).backward()
+        optimizer.step()
+        with self.assertRaises(RuntimeError):
+            Tensor(5, dispatched=True).backward(fails=True)
+        self.train(optimizer, 4)
+        self.assertEqual(self.losses(), [(1, 3.0), (2, 4.0)])
+
+    def test_a_torch_that_does_not_say_when_a_gradient_is_there_has_no_wait_for_others(self):
+        # torch 2.0: each step reported that it had waited 0 s, and was busy all of it.
+        self.model()
+        self.train(self.optimizer(), 1, 2)
+        self.assertNotIn("comm_wait_seconds", self.reports[1][1])
+        self.assertIn("step_seconds", self.reports[1][1])
+
+
+class Later(unittest.TestCase):
+    def test_nothing_is_asked_of_a_device_while_a_cuda_graph_is_captured(self):
+        class OnTheDevice(Tensor):
+            is_cuda = True
+
+            def detach(self):
+                raise AssertionError("the copy would be part of the graph")
+
+        event = mock.Mock()
+        torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_current_stream_capturing=lambda: True))
+        later = _measure.Later()
+        later._waiting.append((event, 1, Tensor(1), 5.0, {}))
+        with mock.patch.dict(sys.modules, {"torch": torch}):
+            later.report(2, OnTheDevice(2))
+        event.query.assert_not_called()
+        self.assertEqual(len(later._waiting), 1)
+
+
+class AfterImport(unittest.TestCase):
+    def test_who_looks_for_a_module_before_it_is_imported_takes_nothing_away(self):
+        imported = []
+        with mock.patch.dict(sys.modules), mock.patch.object(sys, "meta_path", list(sys.meta_path)):
+            sys.modules.pop("wave", None)
+            _auto._after_import("wave", imported.append)
+            self.assertTrue(importlib.util.find_spec("wave") and importlib.util.find_spec("wave"))
+            self.assertEqual(imported, [])
+            wave = importlib.import_module("wave")
+            self.assertEqual(imported, [wave])
+            importlib.reload(wave)
+            self.assertEqual(imported, [wave], "once only")
+
+
+if __name__ == "__main__":
+    unittest.main()
