@@ -182,5 +182,44 @@ class AfterImport(unittest.TestCase):
             self.assertEqual(imported, [wave], "once only")
 
 
+class Lightning(unittest.TestCase):
+    def setUp(self):
+        callbacks = types.ModuleType("lightning.pytorch.callbacks")
+        callbacks.Callback = type("Callback", (), {})
+        loggers = types.ModuleType("lightning.pytorch.loggers.logger")
+        loggers.Logger = type("Logger", (), {})
+        self.phases = []
+        sys.modules.pop("lockstep.lightning", None)
+        for patch in (mock.patch.dict(sys.modules, {
+                          **{name: types.ModuleType(name) for name in (
+                              "lightning", "lightning.pytorch", "lightning.pytorch.loggers")},
+                          "lightning.pytorch.callbacks": callbacks, "lightning.pytorch.loggers.logger": loggers}),
+                      mock.patch("lockstep.phase", self.phases.append)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        from lockstep.lightning import LockstepCallback
+
+        self.addCleanup(sys.modules.pop, "lockstep.lightning")
+        self.callback = LockstepCallback
+        self.trainer = types.SimpleNamespace(global_step=0)
+
+    def test_after_a_checkpoint_it_trains_again(self):
+        # From the first one on each rank was one that saves: no straggler, no desync, no silent rank any more.
+        callback = self.callback()
+        callback.on_train_start(self.trainer, None)
+        callback.on_train_batch_start(self.trainer, None, None, 0)
+        self.assertEqual(self.phases, [], "what nobody said is not taken back")
+        for _ in range(2):
+            callback.on_save_checkpoint(self.trainer, None, {})
+            for batch in range(2):
+                callback.on_train_batch_start(self.trainer, None, None, batch)
+        self.assertEqual(self.phases, ["checkpoint", "train"] * 2)
+
+    def test_so_does_the_next_trainer_of_the_process(self):
+        self.callback().on_save_checkpoint(self.trainer, None, {})
+        self.callback().on_train_start(self.trainer, None)
+        self.assertEqual(self.phases, ["checkpoint", "train"])
+
+
 if __name__ == "__main__":
     unittest.main()
