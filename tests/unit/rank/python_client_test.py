@@ -323,6 +323,14 @@ os.kill(os.getpid(), signal.SIGUSR2)
 assert lockstep.checkpoint_requested() and seen == [1], seen
 """, LOCKSTEP_CHECKPOINT_SIGNAL="USR2")
 
+    def test_asked_by_sigint_it_is_no_keyboard_interrupt(self):
+        # checkpoint.signal INT: Python's own handler was called, too, and the training ended.
+        self.in_process("""
+lockstep.checkpoint_requested()
+os.kill(os.getpid(), signal.SIGINT)
+assert lockstep.checkpoint_requested()
+""", LOCKSTEP_CHECKPOINT_SIGNAL="INT")
+
     def test_a_forked_child_does_not_answer_the_request_of_its_parent(self):
         self.in_process("""
 lockstep.checkpoint_requested()

@@ -15,7 +15,8 @@ _previous = None
 def _on_signal(number, frame):
     global _requests
     _requests += 1
-    if callable(_previous):
+    # Python's own for SIGINT would raise KeyboardInterrupt where a checkpoint is asked for.
+    if callable(_previous) and _previous is not signal.default_int_handler:
         _previous(number, frame)
 
 
@@ -54,7 +55,8 @@ def checkpoint_requested() -> bool:
     approaching time limit. The agent asks by the signal ``checkpoint.signal`` (SIGUSR2 by default),
     which ends a process that does not catch it: it is therefore sent only once every rank does. The
     first call installs the handler and must come from the main thread (RuntimeError otherwise); call
-    it before training starts. A handler that was there before is called, too. Never blocks.
+    it before training starts. A handler that was there before is called, too (with ``checkpoint.signal``
+    INT not Python's own, which raises KeyboardInterrupt). Never blocks.
 
     Every rank is asked, but not at the same step. If writing a checkpoint is a collective operation,
     let one rank decide and tell the others (a broadcast).
