@@ -97,7 +97,7 @@ void add_torchrun(Variables& out, const JobSpec& spec, const RankPlace& place) {
 // Inside a Slurm step the agent's own SLURM_* describe the agents (one task per node). Some
 // frameworks prefer them to RANK and would train as several wrong worlds, so they are rewritten
 // until every source agrees. Names: srun(1) "OUTPUT ENVIRONMENT VARIABLES".
-void rewrite_slurm(Variables& out, const RankPlace& place) {
+void rewrite_slurm(Variables& out, const JobSpec& spec, const RankPlace& place) {
     const auto found = out.lower_bound("SLURM_");
     if (found == out.end() || !found->first.starts_with("SLURM_")) {
         return;
@@ -119,6 +119,11 @@ void rewrite_slurm(Variables& out, const RankPlace& place) {
     for (const char* name : {"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}) {
         out[name] = tasks;
     }
+    // The agent has all CPUs of its node.
+    if (const auto cpus = out.find("SLURM_CPUS_PER_TASK"); cpus != out.end()) {
+        cpus->second = std::to_string(spec.resources.cpus_per_rank);
+    }
+    out.erase("SLURM_TRES_PER_TASK");
     for (const char* name : {"SLURM_NODELIST", "SLURM_STEP_NODELIST"}) {
         if (!place.hosts.empty()) {  // of a large world Slurm's own, shorter, list stays
             out[name] = comma_joined(place.hosts);
@@ -190,7 +195,7 @@ std::map<std::string, std::string> rank_environment(
         }
     }
     if (spec.launch == Launch::rank) {
-        rewrite_slurm(out, place);
+        rewrite_slurm(out, spec, place);
     }
     if (spec.launch == Launch::node) {
         add_node_launch(out, spec, place);

@@ -210,7 +210,9 @@ TEST(RankEnvironment, InsideAStepEverySlurmVariableAgreesWithTheRank) {
                           {"SLURM_GTIDS", "0"},
                           {"SLURM_TASK_PID", "5"},
                           {"SLURM_PMI2_STEP_NODES", "x"},
-                          {"SLURM_CPUS_ON_NODE", "32"}};
+                          {"SLURM_CPUS_ON_NODE", "32"},
+                          {"SLURM_CPUS_PER_TASK", "32"},
+                          {"SLURM_TRES_PER_TASK", "cpu=32"}};
     const Variables out = rank_environment(spec(Framework::pytorch), place(), agent);
     Variables slurm;
     for (const auto& [name, value] : out) {
@@ -219,6 +221,7 @@ TEST(RankEnvironment, InsideAStepEverySlurmVariableAgreesWithTheRank) {
         }
     }
     const Variables expected{{"SLURM_CPUS_ON_NODE", "32"},
+                             {"SLURM_CPUS_PER_TASK", "6"},
                              {"SLURM_JOB_ID", "99"},
                              {"SLURM_LOCALID", "1"},
                              {"SLURM_NNODES", "2"},
