@@ -19,7 +19,7 @@ import pickle
 import sys
 import traceback
 import uuid
-from typing import Any, Callable, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from lockstep.daemon import Daemon, Job, JobFailed
 
@@ -55,7 +55,8 @@ class FunctionJob(Job):
     def results(self, timeout: Optional[float] = None) -> List[Any]:
         """What it returned on every rank, in their order."""
         document = self.wait(timeout, check=False)
-        return [self._outcome(document, rank) for rank in range(self.world_size)]
+        world_size = _newest(document)[2] or self.world_size  # an elastic job may have ended on fewer nodes
+        return [self._outcome(document, rank) for rank in range(world_size)]
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
         """What result() would raise, or None."""
@@ -68,20 +69,23 @@ class FunctionJob(Job):
     def _outcome(self, document: dict, rank: int) -> Any:
         if document["state"] != "succeeded":
             failed = document.get("cause", {}).get("rank", rank)
-            kept = self._read(failed)
+            kept = self._read(document, failed)
             error = FunctionFailed(document, kept["traceback"]) if kept and not kept["ok"] else JobFailed(document)
             raise error from (kept or {}).get("exception")
-        kept = self._read(rank)
+        kept = self._read(document, rank)
         if kept is None:
             raise JobFailed({**document, "cause": {"message": f"rank {rank} left nothing in {self.folder}"}})
         return kept["value"]
 
-    def _read(self, rank: int) -> Optional[dict]:
+    def _read(self, document: dict, rank: int) -> Optional[dict]:
+        """What the rank left, unless it was one of an earlier start of the ranks: that is not how the job has ended."""
         path = self.folder / f"result-{rank}.pickle"
         if not path.exists():
             return None
         with open(path, "rb") as file:
             kept = pickle.load(file)
+        if "generation" in kept and (kept["attempt"], kept["generation"]) != _newest(document)[:2]:
+            return None
         for name in ("value", "exception"):
             if isinstance(kept.get(name), bytes):
                 try:
@@ -89,6 +93,13 @@ class FunctionJob(Job):
                 except Exception:  # of a class that only the rank could import
                     kept[name] = None
         return kept
+
+
+def _newest(document: dict) -> Tuple[int, int, int]:
+    """(attempt, generation, ranks) of the last start of a job's ranks; 0 for what there never was."""
+    attempt: dict = (document.get("attempts") or [{}])[-1]
+    generation: dict = (attempt.get("generations") or [{}])[-1]
+    return attempt.get("number", 0), generation.get("number", 0), generation.get("world_size", 0)
 
 
 def _pickler() -> Any:
@@ -155,7 +166,8 @@ def _run(folder: pathlib.Path) -> int:
     """On a rank: calls the function and leaves what it returned, whole or not at all."""
     from lockstep._context import context
 
-    rank = max(context().rank, 0)
+    place = context()
+    rank = max(place.rank, 0)
     with open(folder / "call.pickle", "rb") as file:
         function, arguments, keywords = pickle.load(file)
     kept: Dict[str, Any] = {"ok": True}
@@ -166,6 +178,7 @@ def _run(folder: pathlib.Path) -> int:
     except Exception as error:
         failure = error
         kept = {"ok": False, "traceback": traceback.format_exc(), "exception": _dumped(error)}
+    kept.update(attempt=place.attempt, generation=place.generation)
     new = folder / f"result-{rank}.pickle.new"
     with open(new, "wb") as file:
         pickle.dump(kept, file)
