@@ -1,5 +1,9 @@
 """lockstep.ray where Ray takes its time: what a cluster does is tests/frameworks/test_ray.py's."""
 
+import contextlib
+import os
+import signal
+import subprocess
 import sys
 import time
 import types
@@ -44,6 +48,54 @@ class Connect(unittest.TestCase):
         self.node.check.side_effect = SystemExit("lockstep.ray: ray start ended with 1 on node 0")
         with self.assertRaises(SystemExit):
             lockstep.ray._connect(self.node, "h:1", time.monotonic() + 60)
+
+
+# lockstep.ray's head without a Ray, and a driver that saves when it is told to end.
+HEAD = """
+import os, signal, sys
+from unittest import mock
+import lockstep, lockstep.ray
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as main() does
+os.environ.update(MASTER_PORT="1", RAY_AUTH_MODE="none", LOCKSTEP_JOB_ID="ls-test")
+with mock.patch.multiple(lockstep.ray, _Node=mock.Mock(), _wait_for_nodes=mock.Mock()):
+    code = lockstep.ray._head(lockstep.context(), [], [sys.executable, "-c", sys.argv[1]])
+print("the driver ended with", code, flush=True)
+"""
+DRIVER = """
+import signal, time
+def save(number, _frame):
+    time.sleep(0.3)  # it takes a while
+    print("saved", flush=True)
+    raise SystemExit(3)
+signal.signal(signal.SIGTERM, save)
+print("trains", flush=True)
+signal.pause()
+"""
+
+
+class Driver(unittest.TestCase):
+    def test_one_that_saves_when_the_job_is_told_to_end_has_the_time_for_it(self):
+        # It was killed in the moment in which the rank was told.
+        with subprocess.Popen([sys.executable, "-B", "-c", HEAD, DRIVER], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PYTHONPATH": str(HOOKS.parent)}, start_new_session=True) as head:
+            try:
+                self.assertEqual(head.stdout.readline(), "trains\n")
+                os.killpg(head.pid, signal.SIGTERM)  # as the agent does
+                self.assertEqual(head.communicate(timeout=60)[0], "saved\nthe driver ended with 3\n")
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(head.pid, signal.SIGKILL)
+                raise
+
+    def test_without_lockstep_the_script_takes_the_place_of_this_process(self):
+        # Who ended the process by its number left the script running.
+        script = "import os, time; print(os.getpid(), flush=True)"
+        with subprocess.Popen([sys.executable, "-B", "-m", "lockstep.ray", "--", sys.executable, "-c", script],
+                              stdout=subprocess.PIPE, text=True,
+                              env={**{k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")},
+                                   "PYTHONPATH": str(HOOKS.parent)}) as started:
+            self.assertEqual(started.communicate(timeout=60)[0], f"{started.pid}\n")
+        self.assertEqual(started.returncode, 0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@
 
 Rank 0 starts the head on the port that its agent has held for it, the others join; nothing is written to a shared
 folder, and no port is guessed. Once every node is there the script runs beside the head with RAY_ADDRESS set, so that
-ray.init() finds the cluster. Its exit status is rank 0's; then every node of Ray is stopped. Who has not joined after
+ray.init() finds the cluster. Its exit status is rank 0's; then every node of Ray is stopped. After a SIGTERM it has the
+job's grace period to save in, but Ray's own processes on its node have had the signal, too. Who has not joined after
 five minutes is named. Ray's own port asks for a token that only the job's ranks are told, unless the job sets
 RAY_AUTH_MODE itself. Ray gives a node half a minute to come up, which a slow file system or a busy machine may take:
 until every node is there, one that has not is started again, three times in all. A node of Ray that ends later fails
@@ -25,7 +26,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import lockstep
 from lockstep._client import LockstepError, TimedOut
@@ -192,6 +193,22 @@ def _needs_the_port() -> None:
                  "framework says: it must be ray or command (lockstep run takes it by itself)")
 
 
+def _drive(script: List[str], environment: Dict[str, str]) -> int:
+    """The script's exit status. It has the grace period after a SIGTERM, which the agent sends to all of a rank's
+    processes: it is waited for, and not told twice."""
+    told: List[bool] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    process = subprocess.Popen(script, env=environment)
+    try:
+        if told:  # it may have come before there was this process
+            process.terminate()
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        signal.signal(signal.SIGTERM, before)
+
+
 def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int:
     temporary = f"/tmp/lockstep-ray-{os.getuid()}-{place.job_id[-8:].lower()}-{place.generation}"
     host = place.address or "127.0.0.1"
@@ -206,7 +223,7 @@ def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int
         _wait_for_nodes(node, address, place.world_size)
         if place.world_size > 1:
             lockstep.set("ray/all", "1")
-        return subprocess.run(script, env=dict(os.environ, RAY_ADDRESS=address), check=False).returncode
+        return _drive(script, dict(os.environ, RAY_ADDRESS=address))
     finally:
         if place.world_size > 1:
             try:
@@ -237,7 +254,9 @@ def main(arguments: List[str]) -> int:
     own, script = _words(arguments)
     place = lockstep.context()
     if not place.is_lockstep:
-        return subprocess.run(script, check=False).returncode  # ray.init() makes a cluster of its own
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a command would too
+            signal.signal(number, signal.SIG_DFL)
+        os.execvp(script[0], script)  # ray.init() makes a cluster of its own
     if place.local_world_size > 1:
         sys.exit("lockstep.ray: one rank a node (ranks_per_node 1); Ray itself uses all of it")
     _needs_the_port()
