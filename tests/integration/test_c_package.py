@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -146,6 +147,18 @@ class CPackage(harness.TestCase):
             self.assertEqual((one["with a zero"][0], one["bytes"], one["errno"], one["child"], one["parent"][0]), (0, 1, 77, 0, 0), one)
             self.assertEqual((one["bad names"], one["twice"][0], one["swapped"]), (0, 3, 0), one)
         self.assertEqual([one["rank"] for one in said], [0, 1])
+
+    def test_ranks_that_share_a_gpu_have_a_local_rank_of_their_own(self):
+        # It was LOCAL_RANK, the number of the GPU: of two ranks the same.
+        asks = ("import ctypes, sys; library = ctypes.CDLL(sys.argv[1]); "
+                "print(library.lockstep_local_rank(), library.lockstep_local_world_size())")
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+        place = {"LOCKSTEP_JOB_ID": "ls-x", "LOCKSTEP_SOCKET": "/nowhere", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1",
+                 "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        for extra, local in (({"LOCKSTEP_LOCAL_RANK": "3"}, 3), ({}, 1)):  # launch node: torchrun's alone
+            done = subprocess.run([sys.executable, "-c", asks, BUILD / "lib" / "liblockstep.so"], env={**plain, **place, **extra},
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, f"{local} 4\n")
 
     def test_by_hand_a_program_is_one_rank_and_reports_do_nothing(self):
         plain = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}

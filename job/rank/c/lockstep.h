@@ -41,7 +41,8 @@ const char* lockstep_version(void);
 
 /* Whether Lockstep started this process. */
 bool lockstep_is_lockstep(void);
-/* Over the job, and on this node; from 0. -1 in a process that starts the ranks itself (launch node). */
+/* Over the job, and on this node; from 0. -1 in a process that starts the ranks itself (launch node). Of ranks that
+ * share a GPU (resources.ranks_per_gpu) LOCAL_RANK is the number of the GPU, lockstep_local_rank() the rank's own. */
 int32_t lockstep_rank(void);
 int32_t lockstep_world_size(void);
 int32_t lockstep_local_rank(void);

@@ -128,6 +128,8 @@ const Place& place() {
         one->managed = !process_environment("LOCKSTEP_JOB_ID").value_or("").empty();
         if (one->managed) {
             one->nodes = number_of("LOCKSTEP_NODES", 1);
+            // LOCAL_RANK is the number of a GPU where ranks share one.
+            one->context.local_rank = number_of("LOCKSTEP_LOCAL_RANK", one->context.local_rank);
             if (!process_environment("RANK") && !process_environment("LOCKSTEP_RANK")) {
                 one->context.rank = -1;  // it starts the ranks itself
                 one->context.local_rank = -1;
