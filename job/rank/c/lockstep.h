@@ -14,8 +14,10 @@
  * use. Without it (the program was started by hand) reports do nothing and return false, this process is rank 0
  * of 1, and the key functions return LOCKSTEP_UNAVAILABLE, because nothing can stand in for the other ranks.
  *
- * Every function may be called from any thread. A child of fork() opens its own connection. No function writes to
- * the terminal, ends the process or changes errno's meaning for the caller. Texts are UTF-8.
+ * Every function may be called from any thread. Key functions, lockstep_wait() and lockstep_barrier() of one process
+ * take turns: while one thread waits for a key or at a barrier, the others' wait for it. So it must not wait for what
+ * another thread of the process would set. Reports never wait. A child of fork() opens its own connection. No function
+ * writes to the terminal, ends the process or changes errno's meaning for the caller. Texts are UTF-8.
  *
  * The functions and types of this header stay as they are within one major version of the library. */
 #ifndef LOCKSTEP_LOCKSTEP_H

@@ -24,7 +24,9 @@ TensorBoard, MLflow and W&B as well.
 
 From outside a job, ``submit()``, ``Daemon`` and ``AsyncDaemon`` submit, wait for and read jobs.
 
-All functions may be called from any thread (the first checkpoint_requested() from the main one). After ``os.fork()``
+All functions may be called from any thread (the first checkpoint_requested() from the main one). Key functions, wait()
+and barrier() of one process take turns: while one thread waits for a key or at a barrier, the others' wait for it.
+Reports never do. A Client of its own (``Client(os.environ["LOCKSTEP_SOCKET"])``) waits for nobody. After ``os.fork()``
 the child opens its own connection.
 """
 

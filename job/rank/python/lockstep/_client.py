@@ -409,7 +409,10 @@ def multi_get(keys: Iterable[str]) -> List[bytes]:
 
 
 def wait(keys: Union[str, Iterable[str]], timeout: float = 300.0) -> None:
-    """Returns when every key exists; raises TimedOut (naming a missing one) after seconds."""
+    """Returns when every key exists; raises TimedOut (naming a missing one) after seconds.
+
+    Other threads' key functions and barriers wait meanwhile; those of a Client of their own do not.
+    """
     _required().wait(keys, timeout)
 
 
@@ -419,5 +422,5 @@ def add(key: str, delta: int = 1) -> int:
 
 
 def barrier(name: str = "barrier", timeout: float = 300.0) -> None:
-    """Returns when every rank of the generation has called it with this name."""
+    """Returns when every rank of the generation has called it with this name. Other threads wait as with wait()."""
     _required().barrier(name, timeout)
