@@ -1,13 +1,13 @@
 #include "daemon/control/history/history_restore.hpp"
 
+#include "daemon/control/history/history_totals.hpp"
+#include "daemon/control/history/state_line.hpp"
 #include "daemon/control/history/telemetry_log.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/model/wire/batch.hpp"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -72,33 +72,14 @@ Status restore_chunk(const StoredChunk& stored, JobSeries& series, telemetry::Co
     return {};
 }
 
-template <class T>
-void put_number(std::string& out, T value) {
-    std::array<char, 32> text{};
-    const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-    out += ' ';
-    out.append(text.data(), end);
-}
-
-// Takes " NUMBER" off the front.
-template <class T>
-bool take_number(std::string_view& line, T& value) {
-    if (line.empty() || line.front() != ' ') {
-        return false;
-    }
-    const auto read = std::from_chars(line.data() + 1, line.data() + line.size(), value);
-    if (read.ec != std::errc{}) {
-        return false;
-    }
-    line.remove_prefix(static_cast<std::size_t>(read.ptr - line.data()));
-    return true;
-}
-
 bool restore_line(std::string_view line, JobSeries& series) {
     constexpr std::string_view kSeen = "seen";
     constexpr std::string_view kGeneration = "generation";
     if (line.starts_with(kGpuLines)) {
         return series.gpus().restore_line(line);
+    }
+    if (is_totals_line(line)) {
+        return true;  // restore_totals() reads them, after the chunks
     }
     if (line.starts_with(kSeen)) {
         line.remove_prefix(kSeen.size());
@@ -238,6 +219,10 @@ void restore_history(const JobId& job, const StoredHistory& stored, JobSeries& s
             complete = false;
         }
     }
+    if (const Status done = restore_totals(stored.state, complete, series); !done) {
+        log::warn("the totals of stored history do not read back",
+                  {{"job", job.value}, {"what", done.error().message}});
+    }
     telemetry::History& history = series.keep_history();
     history.newest_chunk = stored.newest_chunk;
     history.complete = complete;
@@ -301,8 +286,8 @@ std::string encode_state(const JobSeries& series) {
         put_number(out, one.checkpoint_seconds);
         out += '\n';
     }
-    // Last: a version that does not know them reads what is above.
-    return out + series.gpus().directory().text();
+    // Last what versions came to know last: one that does not know it reads what is above.
+    return out + series.gpus().directory().text() + encode_totals(series);
 }
 
 telemetry::GpuDirectory read_gpus(std::string_view text) {

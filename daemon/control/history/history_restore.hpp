@@ -6,6 +6,7 @@
 //   seen ATTEMPT NODE SEQ               the newest batch of a node, of the two newest attempts
 //   generation ATTEMPT NUMBER FIRST-STEP LAST-STEP FIRST-AT LAST-AT CHECKPOINT-SECONDS
 //   gpus ID:GPU:RANK+RANK,… NODE        numbers of a node's GPUs, and who used them last
+//   counted …                           counters: history_totals.hpp
 // The first databases of version 3 have the same numbers as JSON, which is read too.
 #pragma once
 
@@ -41,7 +42,8 @@ std::vector<StoredChunk> choose_chunks(std::vector<ChunkRow> chunks, std::int64_
 Result<StoredHistory> read_stored(Database& db, const JobId& job, std::int64_t budget,
                                   std::size_t batch_bytes);
 
-// State and chunks; before anything else is put into the series.
+// State and chunks; before anything else is put into the series. Counters are then as they were
+// when the newest chunk was stored, however few rows came back; the log's rows add to them.
 void restore_history(const JobId& job, const StoredHistory& stored, telemetry::JobSeries& series);
 void restore_log(const JobId& job, const LogRow& row, telemetry::JobSeries& series);
 void restore_batches(const std::vector<BatchRow>& batches, telemetry::JobSeries& series);
@@ -53,7 +55,7 @@ double last_suspension(const Job& job);
 std::string encode_state(const telemetry::JobSeries& series);
 // The GPUs that the state names, as far as it reads back.
 telemetry::GpuDirectory read_gpus(std::string_view text);
-// corrupt: not such text; what came before the bad part holds.
+// All but the counters. corrupt: not such text; what came before the bad part holds.
 Status restore_state(std::string_view text, telemetry::JobSeries& series);
 
 }  // namespace lockstep

@@ -109,23 +109,20 @@ std::optional<double> largest_of(std::span<const double> column, double low, dou
     return any ? std::optional{most} : std::nullopt;
 }
 
-// Sums over everybody who ever reported: counters must not fall when a rank goes quiet.
+std::optional<double> plus(std::optional<double> a, std::optional<double> b) {
+    return a && b ? std::optional{*a + *b} : (a ? a : b);
+}
+
 void totals(const JobSeries& job, JobStats& stats) {
-    const NewestReports& newest = job.newest();
-    stats.samples_total = sum_of(newest.total(CoreMetric::samples));
-    stats.tokens_total = sum_of(newest.total(CoreMetric::tokens));
-    const auto spent = largest_of(newest.total(CoreMetric::checkpoint_seconds), -kNoLoss, kNoLoss);
-    stats.checkpoint_seconds = spent ? std::optional{std::max(*spent, 0.0)} : std::nullopt;
-    const auto steps = largest_of(newest.latest(CoreMetric::total_steps), 0, 9e18);
+    const JobTotals all = job_totals(job);
+    stats.samples_total = all.samples;
+    stats.tokens_total = all.tokens;
+    stats.checkpoint_seconds = all.checkpoint_seconds;
+    stats.nonfinite_loss = all.nonfinite_loss;
+    stats.nonfinite_grad_norm = all.nonfinite_grad_norm;
+    stats.nonfinite_other = all.nonfinite_other;
+    const auto steps = largest_of(job.newest().latest(CoreMetric::total_steps), 0, 9e18);
     stats.total_steps = steps ? std::optional{static_cast<std::int64_t>(*steps)} : std::nullopt;
-    for (std::size_t i = 0; newest.any_nonfinite() && i < job.world_size(); ++i) {
-        const RankSeries& rank = job.rank(i);
-        const std::uint64_t loss = rank.nonfinite(CoreMetric::loss);
-        const std::uint64_t norm = rank.nonfinite(CoreMetric::grad_norm);
-        stats.nonfinite_loss += loss;
-        stats.nonfinite_grad_norm += norm;
-        stats.nonfinite_other += rank.nonfinite() - loss - norm;
-    }
 }
 
 // Σ part / Σ step over the ranks that report both.
@@ -217,6 +214,26 @@ void stragglers(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
 }
 
 }  // namespace
+
+// Sums over everybody who ever reported: counters must not fall when a rank goes quiet.
+JobTotals job_totals(const JobSeries& job) {
+    const NewestReports& newest = job.newest();
+    JobTotals all = job.earlier_totals();
+    all.samples = plus(all.samples, sum_of(newest.total(CoreMetric::samples)));
+    all.tokens = plus(all.tokens, sum_of(newest.total(CoreMetric::tokens)));
+    auto spent = largest_of(newest.total(CoreMetric::checkpoint_seconds), -kNoLoss, kNoLoss);
+    spent = spent ? std::optional{std::max(*spent, 0.0)} : std::nullopt;
+    all.checkpoint_seconds = plus(all.checkpoint_seconds, spent);
+    for (std::size_t i = 0; newest.any_nonfinite() && i < job.world_size(); ++i) {
+        const RankSeries& rank = job.rank(i);
+        const std::uint64_t loss = rank.nonfinite(CoreMetric::loss);
+        const std::uint64_t norm = rank.nonfinite(CoreMetric::grad_norm);
+        all.nonfinite_loss += loss;
+        all.nonfinite_grad_norm += norm;
+        all.nonfinite_other += rank.nonfinite() - loss - norm;
+    }
+    return all;
+}
 
 JobStats compute_job_stats(const JobSeries& job, double now) {
     JobStats stats;

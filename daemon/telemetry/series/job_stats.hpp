@@ -51,6 +51,9 @@ struct JobStats {
     std::optional<std::size_t> slowest_rank;  // lowest score; the lowest rank of equals
 };
 
+// Its counters: they never fall, neither when a rank goes quiet nor with a restart of the daemon.
+JobTotals job_totals(const JobSeries& job);
+
 // `now`: the daemon's clock, seconds since the Unix epoch.
 JobStats compute_job_stats(const JobSeries& job, double now);
 

@@ -134,11 +134,6 @@ void RankSeries::forget_latest(std::size_t metric) {
     }
 }
 
-std::optional<double> RankSeries::total(CoreMetric metric) const {
-    const std::size_t i = index(metric);
-    return is_absent(core_latest_[i]) ? std::nullopt : std::optional{core_total_[i]};
-}
-
 std::optional<double> RankSeries::mean(CoreMetric metric) const {
     const std::size_t place = mean_place(index(metric));
     return place < means_.size() ? means_[place].value() : std::nullopt;
@@ -200,18 +195,18 @@ void RankSeries::note_latest(std::int64_t step, double time, const std::vector<d
         if (const std::size_t place = mean_place(i); place < means_.size()) {
             means_[place].add(values[i]);
         }
+        const bool finite = std::isfinite(values[i]);
         if (i < kCoreMetrics) {
             core_latest_[i] = values[i];
+            double& sum = totals_.sum[i];
+            sum = (is_absent(sum) ? 0 : sum) + (finite ? values[i] : 0);
         }
-        if (std::isfinite(values[i])) {
-            if (i < kCoreMetrics) {
-                core_total_[i] += values[i];
-            }
+        if (finite) {
             continue;
         }
-        ++nonfinite_;
+        ++totals_.nonfinite;
         if (i < kCoreMetrics) {
-            ++core_nonfinite_[i];
+            ++totals_.core_nonfinite[i];
         }
         ++column.nonfinite_total;
         if (column.nonfinite.size() < limits::kNonfiniteKept) {

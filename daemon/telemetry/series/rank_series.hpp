@@ -50,6 +50,18 @@ struct MetricColumn {
     std::size_t heap() const;  // bytes
 };
 
+// What a rank has counted since its job began: no start of the rank or of the daemon takes it back.
+struct RankTotals {
+    static constexpr std::array<double, kCoreMetrics> none() {
+        std::array<double, kCoreMetrics> values{};
+        values.fill(kAbsent);
+        return values;
+    }
+    std::array<double, kCoreMetrics> sum = none();  // of finite values; kAbsent = never reported
+    std::array<std::uint32_t, kCoreMetrics> core_nonfinite{};  // values that were not finite
+    std::uint64_t nonfinite = 0;                               // the same of all metrics
+};
+
 class RankSeries {
   public:
     // One report. `values` are indexed by metric id, kAbsent = not in it; a NaN must be the quiet
@@ -91,10 +103,17 @@ class RankSeries {
         return is_absent(value) ? std::nullopt : std::optional{value};
     }
     // Sum of all finite values ever reported, restarts included.
-    std::optional<double> total(CoreMetric metric) const;
+    std::optional<double> total(CoreMetric metric) const {
+        const double sum = totals_.sum[index(metric)];
+        return is_absent(sum) ? std::nullopt : std::optional{sum};
+    }
     // Values that were not finite, ever: of one core metric, and of all metrics.
-    std::uint64_t nonfinite(CoreMetric metric) const { return core_nonfinite_[index(metric)]; }
-    std::uint64_t nonfinite() const { return nonfinite_; }
+    std::uint64_t nonfinite(CoreMetric metric) const {
+        return totals_.core_nonfinite[index(metric)];
+    }
+    std::uint64_t nonfinite() const { return totals_.nonfinite; }
+    // Instead of what the reports so far have counted.
+    void set_totals(const RankTotals& totals) { totals_ = totals; }
     // Mean of the newest reports (EWMA20); nothing of a metric whose row has none.
     std::optional<double> mean(CoreMetric metric) const;
     // Mean seconds between two reports, but where the job stood still between them.
@@ -105,11 +124,6 @@ class RankSeries {
     std::size_t bytes() const { return sizeof *this + heap_; }
 
   private:
-    static constexpr std::array<double, kCoreMetrics> all_absent() {
-        std::array<double, kCoreMetrics> values{};
-        values.fill(kAbsent);
-        return values;
-    }
     void cut(std::int64_t step);
     void note_latest(std::int64_t step, double time, const std::vector<double>& values);
     bool fill_newest(std::int64_t step, const std::vector<double>& values);
@@ -130,10 +144,8 @@ class RankSeries {
     double last_seen_ = 0;
     bool cut_pending_ = false;
     // Here and not in the columns: NewestReports takes them after every report.
-    std::array<double, kCoreMetrics> core_latest_ = all_absent();
-    std::array<double, kCoreMetrics> core_total_{};
-    std::array<std::uint32_t, kCoreMetrics> core_nonfinite_{};
-    std::uint64_t nonfinite_ = 0;
+    std::array<double, kCoreMetrics> core_latest_ = RankTotals::none();
+    RankTotals totals_;
     Ewma20 interval_;
     std::array<Ewma20, kMeanMetrics> means_;  // by mean_place()
     std::size_t metrics_ = 0;

@@ -175,6 +175,14 @@ void JobSeries::restore(GenerationReport report) {
     generation(report.attempt, static_cast<std::uint32_t>(report.generation)) = report;
 }
 
+void JobSeries::restore_totals(const std::vector<RankTotals>& ranks, const JobTotals& earlier) {
+    earlier_ = earlier;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        ranks_[i].series.set_totals(i < ranks.size() ? ranks[i] : RankTotals{});
+        newest_.take(i, ranks_[i].series);
+    }
+}
+
 // Rows a rank may have so that all ranks together stay within the budget. A row takes 16 bytes and
 // up to 24 per metric.
 std::size_t JobSeries::capacity() const {

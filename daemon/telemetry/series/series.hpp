@@ -41,6 +41,16 @@ struct Ingested {
     std::size_t dropped_values = 0;  // of metrics beyond limits::kMetricsPerJob
 };
 
+// What a job has counted since it began, all ranks together. Absent = no rank reported it.
+struct JobTotals {
+    std::optional<double> samples;
+    std::optional<double> tokens;
+    std::optional<double> checkpoint_seconds;  // of the rank that spent most on it
+    std::uint64_t nonfinite_loss = 0;          // reports
+    std::uint64_t nonfinite_grad_norm = 0;
+    std::uint64_t nonfinite_other = 0;
+};
+
 class JobSeries {
   public:
     // `ranks` 1..limits::kRanks: the job's world size. Rows of other ranks are dropped.
@@ -80,6 +90,10 @@ class JobSeries {
                  const std::vector<double>& values);
     void restore_seen(std::int32_t attempt, std::uint32_t node_rank, std::uint64_t seq);
     void restore(GenerationReport report);
+    // After the rows: what had been counted when the newest of them was stored, instead of what the
+    // rows count, which may be a part of all there were. Of `ranks`, by rank, those that are absent
+    // have counted nothing; `earlier` is what no rank's own totals contain (earlier_totals()).
+    void restore_totals(const std::vector<RankTotals>& ranks, const JobTotals& earlier);
     // (attempt, node) → number of its newest batch.
     const std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t>& seen() const {
         return seen_;
@@ -94,6 +108,9 @@ class JobSeries {
     std::size_t present() const { return present_; }
     // rank < world_size(); empty() if it never reported.
     const RankSeries& rank(std::size_t rank) const { return ranks_[rank].series; }
+    // What the job had counted before its ranks' own totals begin: of a job with many ranks these
+    // are not stored. Nothing otherwise. All of it: job_totals() (job_stats.hpp).
+    const JobTotals& earlier_totals() const { return earlier_; }
     // The same of all ranks, column by column: for walks over all of them.
     const NewestReports& newest() const { return newest_; }
     const RecentSteps& recent() const { return recent_; }
@@ -139,6 +156,7 @@ class JobSeries {
     std::size_t present_;
     double still_at_ = 0;
     NewestReports newest_;
+    JobTotals earlier_;
     RecentSteps recent_;
     std::size_t series_ = 0;
     std::size_t rank_bytes_ = 0;  // of ranks_

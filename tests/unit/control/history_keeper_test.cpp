@@ -1,6 +1,7 @@
 // size: one fixture, a question or an accident per test
 // Telemetry through a real store: log, chunks, questions, restarts.
 #include "daemon/control/history/telemetry_log.hpp"
+#include "daemon/telemetry/series/job_stats.hpp"
 #include "tests/unit/control/history_fixture.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -295,6 +296,52 @@ TEST_F(HistoryKeeperTest, AStateThatIsJsonIsReadAndWhatItKnowsIsNotTakenTwice) {
     EXPECT_EQ(generations[0].last_step, 9 * kBatch);
     EXPECT_EQ(generations[0].checkpoint_seconds, 0);
     EXPECT_EQ(context_->series.find(id)->history()->open_samples(), 1U) << "one row is new";
+}
+
+// They came back as the rows that were left: less than before and not 0, which Prometheus added to
+// what it had.
+TEST_F(HistoryKeeperTest, CountersAreAfterARestartWhatTheyWereThoughOldChunksHaveExpired) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    const auto tokens_of = [](std::uint64_t seq) {
+        Batch out;
+        out.seq = seq;
+        out.generation = 1;
+        for (std::int64_t i = 0; i < kBatch; ++i) {
+            const std::int64_t step = static_cast<std::int64_t>(seq - 1) * kBatch + i;
+            out.add_row(0, step, 1'700'000'000.0 + 0.01 * static_cast<double>(step));
+            out.set("tokens", 2);
+        }
+        return encode_batch(out);
+    };
+    std::uint64_t seq = 0;
+    while (seq < 9) {
+        ++seq;
+        send(first, seq, tokens_of(seq));
+    }
+    until([&] { return stored().chunks > 0 && logged(id) == 0; }, "in chunks");
+    ++seq;
+    send(first, seq, tokens_of(seq));
+    const double before = 2.0 * 10 * kBatch;
+    EXPECT_EQ(job_totals(*context_->series.find(id)).tokens, before);
+    shut_down();
+    {
+        SQLite::Database expired{(folder_ / "db").string(), SQLite::OPEN_READWRITE};
+        expired.exec("DELETE FROM history_sections; DELETE FROM history_chunks");
+    }
+    boot();
+    ASSERT_NE(context_->series.find(id), nullptr);
+    EXPECT_EQ(context_->series.find(id)->rank(0).reports(), static_cast<std::uint64_t>(kBatch))
+        << "what the log has";
+    EXPECT_EQ(job_totals(*context_->series.find(id)).tokens, before);
+    first = hello(0, "i0", true);
+    until([&] { return first.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    first.session->on_binary(tokens_of(seq));
+    ++seq;
+    send(first, seq, tokens_of(seq));
+    EXPECT_EQ(job_totals(*context_->series.find(id)).tokens, before + 2.0 * kBatch)
+        << "one batch came again, one is new";
 }
 
 // Each job is below its own bound, and hundreds of them together took all memory.
