@@ -52,13 +52,13 @@ std::shared_ptr<const std::string> JobFace::view(
 }
 
 void JobFace::describe(telemetry::JobMetricsView& view) const {
+    if (view.waits) {
+        return;  // the watches still know of the ranks that it had
+    }
     view.straggler_ranks = machine_.anomalies().straggler_ranks();
     view.loss_zscore = machine_.anomalies().loss_z();
     view.grad_norm_zscore = machine_.anomalies().grad_norm_z();
     const Attempt* attempt = job().attempt();
-    if (attempt == nullptr || attempt->placed_at == 0 || attempt->finished_at != 0) {
-        return;
-    }
     const Generation* newest = job().generation();
     view.generation = newest == nullptr ? 0 : newest->number;
     std::int64_t nodes = 0;

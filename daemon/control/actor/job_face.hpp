@@ -25,7 +25,7 @@ class JobFace {
     void forget() { view_.reset(); }
     LiveView live() const;
     JobRow row(const Job& job) const;
-    // What /metrics shows beside the job's events and series.
+    // What /metrics shows beside the job's events and series, in a view of metrics_view().
     void describe(telemetry::JobMetricsView& view) const;
 
   private:

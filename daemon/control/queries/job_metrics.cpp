@@ -54,7 +54,8 @@ telemetry::JobMetricsView metrics_view(const Job& job, const Scheduler& schedule
             view.cluster_job = label->value;
         }
     }
-    if (attempt == nullptr || attempt->placed_at == 0) {
+    view.waits = attempt == nullptr || attempt->placed_at == 0 || attempt->finished_at != 0;
+    if (view.waits) {
         return view;
     }
     view.nodes = static_cast<std::int32_t>(attempt->claims.size());

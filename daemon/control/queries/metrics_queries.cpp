@@ -14,9 +14,11 @@ namespace lockstep {
 namespace {
 
 // Jobs nobody has started have nothing to say beyond being counted: 10,000 of them queued must not
-// make 10,000 sets of series.
+// make 10,000 sets of series. One that waits for another attempt keeps its own, or Prometheus would
+// take it for over; JobMetricsView::waits says what is left of them.
 bool has_series(const Job& job) {
-    return job.attempt() != nullptr && job.attempt()->placed_at != 0;
+    return std::any_of(job.attempts.begin(), job.attempts.end(),
+                       [](const Attempt& one) { return one.placed_at != 0; });
 }
 
 }  // namespace

@@ -122,8 +122,8 @@ RouteParts list_scrape_targets_route(const RouteContext& context) {
     RouteParts route;
     route.handler = answering(context, targets);
     route.summary =
-        "The running jobs as targets for Prometheus' http_sd_configs; a job of more than 50,000 "
-        "series in several parts.";
+        "The jobs that have series, from their first allocation to their end, as targets for "
+        "Prometheus' http_sd_configs; a job of more than 50,000 series in several parts.";
     return route;
 }
 

@@ -100,13 +100,18 @@ class JobsWriter {
     void add(const JobMetricsView& job) {
         static const JobStats kNothing{};
         ShownJob shown{&job, with({}, "job_id", job.job_id), &kNothing, nullptr};
-        if (job.series != nullptr && job.stats != nullptr) {
+        if (job.series != nullptr && job.waits) {
+            shown.own = std::make_unique<const JobStats>(past_job_stats(*job.series));
+            shown.stats = shown.own.get();
+        } else if (job.series != nullptr && job.stats != nullptr) {
             shown.stats = job.stats;
         } else if (job.series != nullptr) {
             shown.own = std::make_unique<const JobStats>(compute_job_stats(*job.series, view_.now));
             shown.stats = shown.own.get();
         }
-        ranks_.add(job, shown.labels, *shown.stats);
+        if (!job.waits) {
+            ranks_.add(job, shown.labels, *shown.stats);
+        }
         jobs_.push_back(std::move(shown));
     }
 

@@ -66,6 +66,11 @@ struct JobMetricsView {
     std::string_view partition;
     std::string_view qos;
     JobState state = JobState::accepted;
+    // It has no allocation: it is between two attempts or in the queue for one. Of what its ranks
+    // have reported only counters and how far they came is shown (past_job_stats()): everything
+    // else is about ranks that do not run, and alerts on it, as of slow ones or of waits for data,
+    // would go on for as long as the job waits. Those of silent ranks and hangs ask for its state.
+    bool waits = false;
     std::int32_t ranks_expected = 0;
     std::int32_t nodes = 0;            // of the current attempt; 0 = none
     std::int32_t nodes_requested = 0;  // of a job that may run on fewer; 0 = it may not

@@ -67,7 +67,7 @@ Ranks current_ranks(const NewestReports& newest, std::size_t world, double now,
     return young;
 }
 
-void common_step(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
+void how_far(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
     const auto steps = job.newest().last_step();
     const auto times = job.newest().last_time();
     std::int64_t lowest = kNoStep;
@@ -81,8 +81,6 @@ void common_step(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
     if (lowest != kNoStep) {
         stats.step = lowest;
         stats.last_step_time = newest;
-        stats.loss = spread(job.recent().losses_at(ranks, lowest));
-        stats.step_seconds = spread(job.recent().step_seconds_at(ranks, lowest));
     }
 }
 
@@ -238,10 +236,24 @@ JobTotals job_totals(const JobSeries& job) {
 JobStats compute_job_stats(const JobSeries& job, double now) {
     JobStats stats;
     const Ranks ranks = current_ranks(job.newest(), job.present(), now, stats.ranks_reporting);
-    common_step(job, ranks, stats);
+    how_far(job, ranks, stats);
+    if (stats.step) {
+        stats.loss = spread(job.recent().losses_at(ranks, *stats.step));
+        stats.step_seconds = spread(job.recent().step_seconds_at(ranks, *stats.step));
+    }
     totals(job, stats);
     rates(job.newest(), ranks, stats);
     stragglers(job, ranks, stats);
+    return stats;
+}
+
+JobStats past_job_stats(const JobSeries& job) {
+    JobStats stats;
+    constexpr double kAllSilent = std::numeric_limits<double>::infinity();
+    const Ranks ranks =
+        current_ranks(job.newest(), job.present(), kAllSilent, stats.ranks_reporting);
+    how_far(job, ranks, stats);
+    totals(job, stats);
     return stats;
 }
 

@@ -56,6 +56,8 @@ JobTotals job_totals(const JobSeries& job);
 
 // `now`: the daemon's clock, seconds since the Unix epoch.
 JobStats compute_job_stats(const JobSeries& job, double now);
+// Of a job that has no ranks at the moment, what is no figure of one moment: steps and counters.
+JobStats past_job_stats(const JobSeries& job);
 
 // Who is a straggler: score < threshold and z > 6 for at least 20 steps and 30 s, of the mean of
 // its busy times and of the newest one: a first step that compiled, or an evaluation, stays in the

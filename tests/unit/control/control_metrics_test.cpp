@@ -119,5 +119,61 @@ TEST_F(ControlMetrics, AJobThatWaitsHasNoSeriesYetAndIsNoTarget) {
     EXPECT_EQ(one(id, ada_)->body, "");
 }
 
+// Its series ended as if the job had: Grafana drew its end, remote write marked all of it stale.
+TEST_F(ControlMetrics, AJobWhoseSecondAttemptWaitsKeepsItsSeriesWithoutThoseOfRanks) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second, R"(},"recovery":{},"labels":{)");
+    Batch report;
+    report.seq = 1;
+    report.generation = 1;
+    report.add_row(0, 7, 1'700'000'000.0);
+    report.set("loss", 0.5);
+    report.set("tokens", 64);
+    report.set("step_seconds", 0.25);
+    report.set("data_wait_seconds", 0.125);
+    first.session->on_binary(encode_batch(report));
+    until([&] { return metrics_text().find("lockstep_rank_loss{") != std::string::npos; },
+          "rank 0 reports");
+    EXPECT_THAT(metrics_text(), HasSubstr("lockstep_job_nodes{job_id=\"" + id + "\"} 2\n"));
+
+    scheduler_.handover = {Handover::Kind::wait, "", "not now"};
+    scheduler_.seen_until = 1;
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.cause.kind = CauseClass::preempted;
+    first.session->on_closed();
+    second.session->on_closed();
+    until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
+    ASSERT_EQ(state(id), "queued");
+
+    EXPECT_THAT(targets(viewer_), testing::ElementsAre(id));
+    const std::string own = "{job_id=\"" + id + "\"";
+    for (const std::string& text : {metrics_text(), one(id, ada_)->body}) {
+        EXPECT_THAT(text, HasSubstr("lockstep_job_info" + own));
+        EXPECT_THAT(text, HasSubstr("lockstep_job_state" + own + ",state=\"queued\"} 1\n"));
+        EXPECT_THAT(text, HasSubstr("lockstep_job_state" + own + ",state=\"running\"} 0\n"));
+        EXPECT_THAT(text,
+                    HasSubstr("lockstep_job_restarts_total" + own + ",cause=\"preempted\"} 1\n"));
+        EXPECT_THAT(text, HasSubstr("lockstep_job_step" + own + "} 7\n"));
+        EXPECT_THAT(text, HasSubstr("lockstep_job_tokens_total" + own + "} 64\n"));
+        EXPECT_THAT(text, HasSubstr("lockstep_job_ranks_reporting" + own + "} 0\n"));
+        // What alerts are about that would go on for as long as it waits.
+        for (const char* of_ranks : {"lockstep_job_loss", "lockstep_job_step_time_seconds",
+                                     "lockstep_job_data_wait_ratio", "lockstep_job_straggler_ranks",
+                                     "lockstep_job_nodes", "lockstep_rendezvous_ranks_missing"}) {
+            EXPECT_THAT(text, Not(HasSubstr("\n" + (of_ranks + own)))) << of_ranks;
+        }
+        EXPECT_THAT(text, Not(HasSubstr("lockstep_rank_loss{")));
+        EXPECT_THAT(text, Not(HasSubstr("lockstep_rank_info{")));
+    }
+    const telemetry::MetricSamples sent = control_->samples();
+    std::set<std::string> names;
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+        names.emplace(sent.series(i).name);
+    }
+    EXPECT_TRUE(names.contains("lockstep_job_tokens_total"));
+    EXPECT_FALSE(names.contains("lockstep_rank_loss"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -294,6 +294,37 @@ TEST_F(ExpositionTest, BandwidthsOfTheGenerationBeforeAreNotShown) {
     EXPECT_EQ(shown(), 0) << "it may be on one node now";
 }
 
+// Alerts on slow ranks and on waits for data went on for as long as the job was in the queue.
+TEST_F(ExpositionTest, AJobThatWaitsForAnotherAttemptHasCountersAndNoFiguresOfRanks) {
+    jobs_[0].waits = true;
+    jobs_[0].state = JobState::queued;
+    jobs_[0].ranks = {};
+    jobs_[0].nodes = 0;
+    const JobStats before = compute_job_stats(series_, kScrapedAt);
+    jobs_[0].stats = &before;
+    const Parsed parsed = parse(render());
+    const auto value = [&](const std::string& series) {
+        const auto found = parsed.values.find(series);
+        return found == parsed.values.end() ? std::string{"absent"} : found->second;
+    };
+    EXPECT_EQ(value(R"(lockstep_job_state{job_id="ls-1",state="queued"})"), "1");
+    EXPECT_EQ(value(R"(lockstep_job_samples_total{job_id="ls-1"})"), "192");
+    EXPECT_EQ(value(R"(lockstep_job_nonfinite_total{job_id="ls-1",what="loss"})"), "1");
+    EXPECT_EQ(value(R"(lockstep_job_restarts_total{job_id="ls-1",cause="hang"})"), "2");
+    EXPECT_EQ(value(R"(lockstep_job_span_seconds{job_id="ls-1",span="productive"})"), "12.5");
+    EXPECT_EQ(value(R"(lockstep_job_step{job_id="ls-1"})"), "11");
+    EXPECT_EQ(value(R"(lockstep_job_ranks_reporting{job_id="ls-1"})"), "0");
+    for (const auto& [series, number] : parsed.values) {
+        EXPECT_FALSE(series.starts_with("lockstep_rank_")) << series;
+        EXPECT_FALSE(series.starts_with("lockstep_job_loss")) << series;
+        EXPECT_FALSE(series.starts_with("lockstep_job_step_time_seconds")) << series;
+        EXPECT_FALSE(series.ends_with("_ratio{job_id=\"ls-1\"}") &&
+                     !series.starts_with("lockstep_job_ettr"))
+            << series;
+        EXPECT_FALSE(series.starts_with("lockstep_job_slowest_rank")) << series;
+    }
+}
+
 TEST_F(ExpositionTest, HasTheNamesAndValuesOfTheCatalogue) {
     const Parsed parsed = parse(render());
     const auto expect = [&](const std::string& series, const std::string& value) {
