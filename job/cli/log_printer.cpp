@@ -46,6 +46,7 @@ void UnfinishedLines::hide() {
 LogPrinter::LogPrinter(Context& context, const std::string& base, std::int32_t rank)
     : context_(context),
       target_(base + "/logs?rank=" + std::to_string(rank)),
+      rank_(rank),
       unfinished_(context) {}
 
 Result<bool> LogPrinter::more() {
@@ -61,6 +62,14 @@ Result<bool> LogPrinter::more() {
         }
         const auto answer = context_.client.get(target);
         LOCKSTEP_TRY(answer);
+        const LogOrigin origin = origin_of(*answer, rank_, origin_);
+        const bool other = origin_ && is_other_log(*origin_, origin);
+        origin_ = origin;
+        if (other) {  // the offset was of the log before
+            end_line();
+            offset_ = 0;
+            continue;
+        }
         const auto next = to_int(answer->header("Lockstep-Log-Next"));
         if (next) {
             offset_ = next;
@@ -77,10 +86,14 @@ Result<bool> LogPrinter::more() {
     return any;
 }
 
-void LogPrinter::flush() {
-    if (!held_.empty()) {
+void LogPrinter::end_line() {
+    if (!held_.empty() || begun_) {
         print(std::exchange(held_, {}) + "\n");
     }
+}
+
+void LogPrinter::flush() {
+    end_line();
     unfinished_.hide();
     context_.out << std::flush;
 }

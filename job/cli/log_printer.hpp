@@ -2,6 +2,7 @@
 #pragma once
 
 #include "job/cli/context.hpp"
+#include "job/cli/log_stream.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -33,7 +34,8 @@ class UnfinishedLines {
 };
 
 // Prints one rank's log, from where it left off. What is not complete is held back, so that no
-// character is cut in two, and at most so much of it as a terminal still shows.
+// character is cut in two, and at most so much of it as a terminal still shows. A log that takes
+// its place (of a new attempt, or the rank's own after its launcher's) begins at its first byte.
 class LogPrinter {
   public:
     LogPrinter(Context& context, const std::string& base, std::int32_t rank);
@@ -47,9 +49,12 @@ class LogPrinter {
   private:
     void take(const std::string& bytes);
     void print(std::string_view lines);
+    void end_line();
 
     Context& context_;
     std::string target_;
+    std::int32_t rank_;
+    std::optional<LogOrigin> origin_;  // of the newest answer
     std::string held_;
     bool begun_ = false;  // a line that was too long to be held has been printed in part
     std::optional<std::int64_t> offset_;

@@ -37,6 +37,23 @@ Stamp stamp_of(std::string_view stamped) {
 
 }  // namespace
 
+LogOrigin origin_of(const ClientResponse& answer, std::int32_t asked,
+                    const std::optional<LogOrigin>& before) {
+    LogOrigin origin;
+    const auto rank = to_int(answer.header("Lockstep-Log-Rank"));
+    origin.rank = rank ? static_cast<std::int32_t>(*rank) : asked;
+    origin.attempt = to_int(answer.header("Lockstep-Log-Attempt"));
+    if (before && !origin.attempt) {
+        origin.attempt = before->attempt;
+    }
+    return origin;
+}
+
+bool is_other_log(const LogOrigin& before, const LogOrigin& now) {
+    return before.rank != now.rank ||
+           (before.attempt && now.attempt && *before.attempt != *now.attempt);
+}
+
 LogStream::LogStream(const Client& client, const std::string& base, std::int32_t rank,
                      std::int64_t tail)
     : client_(client),
@@ -44,7 +61,7 @@ LogStream::LogStream(const Client& client, const std::string& base, std::int32_t
       rank_(rank),
       tail_(tail) {}
 
-Result<bool> LogStream::fetch() {
+Result<bool> LogStream::fetch(const std::function<bool(std::int32_t rank)>& is_given) {
     std::string target = target_;
     if (offset_ || tail_ == 0) {
         target += "&offset=" + std::to_string(offset_.value_or(0));
@@ -53,8 +70,19 @@ Result<bool> LogStream::fetch() {
     }
     const auto answer = client_.get(target);
     LOCKSTEP_TRY(answer);
+    const LogOrigin origin = origin_of(*answer, rank_, origin_);
+    if (origin_ && is_other_log(*origin_, origin)) {  // the offset was of the log before
+        finish();
+        origin_ = origin;
+        offset_ = 0;
+        return true;
+    }
+    origin_ = origin;
     if (const auto next = to_int(answer->header("Lockstep-Log-Next"))) {
         offset_ = next;
+    }
+    if (is_given(origin.rank)) {
+        return false;
     }
     held_ += answer->body;
     std::size_t begin = 0;
@@ -92,7 +120,7 @@ std::string LogStream::unfinished() const {
 
 void LogStream::add(std::string_view stamped) {
     LogLine line;
-    line.rank = rank_;
+    line.rank = rank();
     const Stamp stamp = stamp_of(stamped);
     line.time = stamp.time;
     line.generation = stamp.generation;

@@ -33,27 +33,22 @@ class LogMerger {
         streams_.try_emplace(rank, context_.client, base_, rank, context_.options.tail);
     }
 
-    // Everything that is there by now, merged.
+    // Everything that is there by now, merged. An Error of one rank, as that its log is not there
+    // yet, comes after the other ranks' lines.
     Result<void> more() {
         std::set<std::int32_t> open;
-        for (auto& [rank, stream] : streams_) {
-            open.insert(rank);
-            if (const auto fetched = fill(stream, open, rank); !fetched) {
-                return fetched;
-            }
+        missing_ = Result<void>{};
+        for (auto one = streams_.begin(); one != streams_.end(); ++one) {
+            open.insert(one->first);
+            LOCKSTEP_TRY(fill(one, open));
         }
-        while (LogStream* first = earliest()) {
-            const LogLine line = first->take();
-            print(line);
-            if (first->empty()) {
-                if (const auto fetched = fill(*first, open, line.rank); !fetched) {
-                    return fetched;
-                }
-            }
+        for (auto first = earliest(); first != streams_.end(); first = earliest()) {
+            print(first->second.take());
+            LOCKSTEP_TRY(fill(first, open));
         }
         show_unfinished();
         context_.out << std::flush;
-        return {};
+        return missing_;
     }
 
     void hide() { unfinished_.hide(); }
@@ -62,33 +57,59 @@ class LogMerger {
         for (auto& [rank, stream] : streams_) {
             stream.finish();
         }
-        while (LogStream* first = earliest()) {
-            print(first->take());
+        for (auto first = earliest(); first != streams_.end(); first = earliest()) {
+            print(first->second.take());
         }
         unfinished_.hide();
         context_.out << std::flush;
     }
 
   private:
-    // Until a line is at hand or nothing more is there.
-    Result<void> fill(LogStream& stream, std::set<std::int32_t>& open, std::int32_t rank) {
+    using Streams = std::map<std::int32_t, LogStream>;
+
+    // Until a line is at hand or nothing more is there. An Error only when it is everybody's.
+    Result<void> fill(Streams::iterator one, std::set<std::int32_t>& open) {
+        auto& [rank, stream] = *one;
         while (stream.empty() && open.count(rank) > 0) {
-            const auto fetched = stream.fetch();
-            LOCKSTEP_TRY(fetched);
-            if (!*fetched) {
+            const std::int32_t owner = stream.rank();
+            const auto offset = stream.offset();
+            const auto fetched = stream.fetch([this, rank = rank](std::int32_t whose) {
+                return givers_.try_emplace(whose, rank).first->second != rank;
+            });
+            if (!fetched && may_pass(fetched.error()) && fetched.error().retry_after_s == 0) {
+                return fail(fetched.error());
+            }
+            if (!fetched && missing_) {
+                missing_ = fail(fetched.error());
+            }
+            if (!fetched || !*fetched) {
                 open.erase(rank);
+            }
+            const auto given = givers_.find(owner);
+            if (stream.rank() != owner && given != givers_.end() && given->second == rank) {
+                leave(owner, offset);
             }
         }
         return {};
     }
 
-    // The stream whose next line is the oldest; of equal ones the lowest rank's.
-    LogStream* earliest() {
-        LogStream* first = nullptr;
+    // The rank that has given this log has one of its own now: another that shares it goes on.
+    void leave(std::int32_t owner, std::optional<std::int64_t> offset) {
+        givers_.erase(owner);
         for (auto& [rank, stream] : streams_) {
-            if (!stream.empty() &&
-                (first == nullptr || stream.front().order < first->front().order)) {
-                first = &stream;
+            if (stream.rank() == owner) {
+                stream.go_on_at(offset);
+            }
+        }
+    }
+
+    // The stream whose next line is the oldest; of equal ones the lowest rank's. None: the end.
+    Streams::iterator earliest() {
+        auto first = streams_.end();
+        for (auto one = streams_.begin(); one != streams_.end(); ++one) {
+            if (!one->second.empty() && (first == streams_.end() ||
+                                         one->second.front().order < first->second.front().order)) {
+                first = one;
             }
         }
         return first;
@@ -101,7 +122,8 @@ class LogMerger {
         std::vector<std::string> lines;
         for (const auto& [rank, stream] : streams_) {
             if (const std::string text = stream.unfinished(); !text.empty()) {
-                lines.push_back(streams_.size() > 1 ? of_rank(rank) + settled(text) : text);
+                lines.push_back(streams_.size() > 1 ? of_rank(stream.rank()) + settled(text)
+                                                    : text);
             }
         }
         unfinished_.show(lines);
@@ -158,7 +180,11 @@ class LogMerger {
     std::string base_;
     std::optional<TextPattern> wanted_;
     std::optional<UnixMillis> since_;
-    std::map<std::int32_t, LogStream> streams_;
+    Streams streams_;  // by the rank that was asked for
+    // By whose output it is: the rank whose stream gives it. Ranks that share their launcher's
+    // would each print it.
+    std::map<std::int32_t, std::int32_t> givers_;
+    Result<void> missing_;
     std::int32_t generation_ = 0;
     UnfinishedLines unfinished_;
 };
@@ -201,6 +227,20 @@ Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std:
     return out;
 }
 
+// The ranks that the job will ever have; a rank above these has no log that could be waited for.
+Result<void> check_ranks(const std::vector<std::int32_t>& ranks, const Json& job) {
+    const Json& resources = at(job, "resources");
+    const std::int64_t size = integer_at(resources, "nodes").value_or(0) *
+                              integer_at(resources, "ranks_per_node").value_or(1);
+    for (const std::int32_t rank : ranks) {
+        if (size > 0 && rank >= size) {
+            return fail(Errc::not_found, "no rank " + std::to_string(rank) + ": the job has 0-" +
+                                             std::to_string(size - 1));
+        }
+    }
+    return {};
+}
+
 // One round over all ranks: whether the job has ended. An Error only when it is worth ending for.
 template <class Take>
 Result<bool> logs_round(Context& context, const std::string& base, const Take& take) {
@@ -209,6 +249,7 @@ Result<bool> logs_round(Context& context, const std::string& base, const Take& t
     const bool ended = is_final_state(text_at(*job, "state"));
     const auto ranks = ranks_asked(context, base, *job);
     LOCKSTEP_TRY(ranks);
+    LOCKSTEP_TRY(check_ranks(*ranks, *job));
     const Result<void> more = take(*ranks);
     // A rank that has not started has no log yet.
     const bool later = !more && (may_pass(more.error()) || more.error().code == Errc::not_found);
@@ -229,7 +270,7 @@ Exit read_logs(Context& context, const std::string& id, const Take& take, Printe
     while (true) {
         const auto ended = logs_round(context, base, take);
         if (!ended && !(follow && may_pass(ended.error()))) {
-            printer.hide();
+            printer.flush();
             return report(context, ended.error());
         }
         if (!ended && !said) {

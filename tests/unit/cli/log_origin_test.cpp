@@ -1,0 +1,235 @@
+// lockstep logs: whose log an answer is of, and ranks that have none.
+#include "job/cli/commands.hpp"
+#include "tests/unit/cli/fake_daemon.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Logs as lockstepd answers them: an offset behind the end is the end. Each look at the job is a
+// turn, in which a test writes; after the last one the job has ended.
+class RankLogs {
+  public:
+    struct Log {
+        std::string text;
+        int owner = -1;   // whose it is; -1: the rank's own
+        int attempt = 1;  // 0: not said, as by older versions
+    };
+    using Turn = std::function<void(std::map<int, Log>&)>;
+
+    RankLogs(FakeDaemon& daemon, std::vector<Turn> turns) : turns_(std::move(turns)) {
+        const std::string job = std::string("GET /v1/jobs/") + kId;
+        daemon.on(job + "/logs", [this](const ClientRequest& request) -> Result<ClientResponse> {
+            const auto rank = static_cast<int>(number(request.target, "rank="));
+            const auto found = logs.find(rank);
+            if (found == logs.end()) {
+                return rank >= size
+                           ? ClientResponse{404, R"({"detail":"no such rank"})", {}}
+                           : ClientResponse{503,
+                                            R"({"type":"urn:lockstep:problem:unavailable",)"
+                                            R"("detail":"rank )" +
+                                                std::to_string(rank) + R"( was not started yet"})",
+                                            {}};
+            }
+            const Log& log = found->second;
+            const std::size_t offset = std::min(number(request.target, "offset="), log.text.size());
+            ClientResponse answer{200,
+                                  log.text.substr(offset),
+                                  {{"Lockstep-Log-Next", std::to_string(log.text.size())}}};
+            if (log.owner >= 0) {
+                answer.headers.emplace_back("Lockstep-Log-Rank", std::to_string(log.owner));
+            }
+            if (log.attempt > 0) {
+                answer.headers.emplace_back("Lockstep-Log-Attempt", std::to_string(log.attempt));
+            }
+            return answer;
+        });
+        daemon.on(job + "/ranks", [this](const ClientRequest&) -> Result<ClientResponse> {
+            std::string items;
+            for (int rank = 0; rank < size; ++rank) {
+                items += (rank == 0 ? R"({"rank":)" : R"(,{"rank":)") + std::to_string(rank) + "}";
+            }
+            return ClientResponse{200, R"({"items":[)" + items + "]}", {}};
+        });
+        daemon.on(job, [this](const ClientRequest&) -> Result<ClientResponse> {
+            const bool runs = next_ < turns_.size();
+            if (runs) {
+                turns_[next_++](logs);
+            }
+            Json answer = Json::parse(job_json(runs ? "running" : "succeeded"));
+            answer["resources"] = {{"nodes", 1}, {"ranks_per_node", size}};
+            return ClientResponse{200, answer.dump(), {}};
+        });
+    }
+    std::map<int, Log> logs;  // by rank; one that is not there has not started
+    int size = 3;
+
+  private:
+    static std::size_t number(const std::string& target, const std::string& name) {
+        return std::stoul(target.substr(target.find(name) + name.size()));
+    }
+
+    std::vector<Turn> turns_;
+    std::size_t next_ = 0;
+};
+
+std::string stamped(int second, const std::string& text) {
+    return "2025-11-21T01:00:0" + std::to_string(second) + ".000Z 1 " + text + "\n";
+}
+
+// It went on in the second attempt's log at the byte that the first one's had been read to.
+TEST(CliLogOrigin, FollowingBeginsTheLogOfANewAttemptAtItsFirstByte) {
+    for (const bool with_times : {false, true}) {
+        FakeDaemon daemon;
+        const RankLogs logs(
+            daemon, {[&](auto& files) {
+                         files[0].text =
+                             with_times ? stamped(1, "loss 1") + "2025-11-21T01:00:02.000Z 1 lo"
+                                        : "loss 1\nlo";
+                     },
+                     [&](auto& files) {
+                         files[0] = {with_times ? stamped(3, "from step 7") + stamped(4, "loss 2")
+                                                : "from step 7\nloss 2\n",
+                                     -1, 2};
+                     }});
+        Cli run(daemon);
+        run.options.id = kId;
+        run.options.log_follow = true;
+        run.options.grep = with_times ? "." : "";  // of lines with times
+        EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+        EXPECT_EQ(run.out.str(), "loss 1\nlo\nfrom step 7\nloss 2\n") << with_times;
+    }
+}
+
+TEST(CliLogOrigin, ANewAttemptWithoutALogYetLosesNothing) {
+    FakeDaemon daemon;
+    const RankLogs logs(daemon, {[](auto& files) { files[0].text = "loss 1\n"; },
+                                 [](auto& files) { files[0] = {"", -1, 0}; },
+                                 [](auto& files) { files[0] = {"loss 2, again\n", -1, 2}; }});
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.log_follow = true;
+    EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+    EXPECT_EQ(run.out.str(), "loss 1\nloss 2, again\n");
+}
+
+// It was waited for, without a word, for as long as the job ran.
+TEST(CliLogOrigin, FollowingARankThatTheJobDoesNotHaveFailsAtOnce) {
+    for (const char* ranks : {"0-7", "3"}) {
+        FakeDaemon daemon;
+        const RankLogs logs(daemon, {[](auto& files) { files[0].text = stamped(1, "loss 1"); },
+                                     [](auto&) {}, [](auto&) {}});
+        Cli run(daemon);
+        run.options.id = kId;
+        run.options.rank = ranks;
+        run.options.log_follow = true;
+        int waited = 0;
+        run.on_sleep = [&waited] { ++waited; };
+        EXPECT_EQ(run.verb("logs"), Exit::not_found);
+        EXPECT_EQ(waited, 0) << ranks;
+        EXPECT_THAT(run.err.str(), HasSubstr("no rank 3: the job has 0-2"));
+    }
+}
+
+// What the others printed was held back until it had started.
+TEST(CliLogOrigin, FollowingPrintsWhatThereIsWhileARankHasNotStarted) {
+    FakeDaemon daemon;
+    const RankLogs logs(daemon, {[](auto& files) { files[1].text = stamped(1, "one"); },
+                                 [](auto& files) { files[0].text = stamped(2, "zero"); }});
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.rank = "0,1";
+    run.options.log_follow = true;
+    std::vector<std::string> printed;
+    run.on_sleep = [&] { printed.push_back(run.out.str()); };
+    EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+    ASSERT_FALSE(printed.empty());
+    EXPECT_EQ(printed.front(), "[1] one\n");
+    EXPECT_EQ(run.out.str(), "[1] one\n[0] zero\n");
+}
+
+TEST(CliLogOrigin, WhatWasHeldOfALineIsPrintedWhereAnotherRankHasNoLog) {
+    FakeDaemon daemon;
+    RankLogs logs(daemon, {});
+    logs.logs[0].text = "2025-11-21T01:00:01.000Z 1 the last words";
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.rank = "0,1";
+    EXPECT_EQ(run.verb("logs"), Exit::unreachable);
+    EXPECT_EQ(run.out.str(), "[0] the last words\n");
+}
+
+// torchrun's one log was printed once for each of its ranks, as if each had written it.
+TEST(CliLogOrigin, TheLogThatRanksShareWithTheirLauncherIsPrintedOnceAndAsItsOwn) {
+    for (const bool json : {false, true}) {
+        FakeDaemon daemon;
+        RankLogs logs(daemon, {});
+        for (const int rank : {0, 1, 2}) {
+            logs.logs[rank] = {stamped(1, "[default1]: loss 1"), rank == 0 ? -1 : 0, 1};
+        }
+        Cli run(daemon);
+        run.options.id = kId;
+        run.options.rank = "all";
+        run.options.grep = "loss";
+        run.options.json = json;
+        EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+        EXPECT_EQ(run.out.str(),
+                  json ? R"({"time":"2025-11-21T01:00:01.000Z","rank":0,"generation":1,)"
+                         R"("text":"[default1]: loss 1"})"
+                         "\n"
+                       : "[0] [default1]: loss 1\n");
+    }
+}
+
+TEST(CliLogOrigin, ARanksOwnLogBeginsAtItsFirstByteAfterItsLaunchers) {
+    const std::string launchers = stamped(1, "starting 3 processes");
+    const std::vector<RankLogs::Turn> turns{
+        [&](auto& files) {
+            for (const int rank : {0, 1, 2}) {
+                files[rank] = {launchers, rank == 0 ? -1 : 0, 1};
+            }
+        },
+        [&](auto& files) {
+            files[1] = {stamped(2, "a") + stamped(3, "b"), -1, 1};
+            files[0].text = files[2].text = launchers + stamped(4, "one is ready");
+        }};
+    const auto printed = [&](const std::string& ranks) {
+        FakeDaemon daemon;
+        const RankLogs logs(daemon, turns);
+        Cli run(daemon);
+        run.options.id = kId;
+        run.options.rank = ranks;
+        run.options.log_follow = true;
+        EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+        return run.out.str();
+    };
+    EXPECT_EQ(printed("all"), "[0] starting 3 processes\n[1] a\n[1] b\n[0] one is ready\n");
+    EXPECT_EQ(printed("1,2"), "[0] starting 3 processes\n[1] a\n[1] b\n[0] one is ready\n")
+        << "rank 2 goes on where rank 1 has left off";
+}
+
+TEST(CliLogOrigin, OfOneRankItsOwnLogBeginsAtItsFirstByteAfterItsLaunchers) {
+    FakeDaemon daemon;
+    const RankLogs logs(daemon, {[](auto& files) { files[1] = {"starting 3 processes\n", 0, 1}; },
+                                 [](auto& files) { files[1] = {"loss 1\n", -1, 1}; }});
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.rank = "1";
+    run.options.log_follow = true;
+    EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+    EXPECT_EQ(run.out.str(), "starting 3 processes\nloss 1\n");
+}
+
+}  // namespace
+}  // namespace lockstep::cli
