@@ -50,8 +50,9 @@ constexpr const char* kRunExamples =
     "runs, one is started for you and says so; on a machine where Slurm is set up it\n"
     "uses Slurm. LOCKSTEP_SCHEDULER=local keeps it here.";
 
-CLI::Option* add_number(CLI::App* run, const std::string& names, std::int64_t& target,
-                        std::int64_t least, std::int64_t most, const std::string& help) {
+template <class Number>
+CLI::Option* add_number(CLI::App* run, const std::string& names, Number& target, std::int64_t least,
+                        std::int64_t most, const std::string& help) {
     return run->add_option(names, target, help)->check(whole_number(least, most))->type_name("N");
 }
 

@@ -10,6 +10,7 @@
 #include <CLI/App.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ enum class Exit : int {
 };
 Exit exit_code(Errc code);
 
-// `run`. 0 and "" = not given.
+// `run`. 0, "" and nothing = not given.
 struct RunOptions {
     std::int64_t nodes = 0;
     std::int64_t min_nodes = 0;  // 0: not said
@@ -38,7 +39,7 @@ struct RunOptions {
     std::int64_t gpus_per_node = 0;
     std::int64_t ranks_per_gpu = 0;  // 0: one
     std::int64_t cpus_per_rank = 0;
-    std::int64_t max_restarts = 0;
+    std::optional<std::int64_t> max_restarts;  // 0 is an answer: with min_nodes others follow
     std::string partition;
     Placement placement;
     std::vector<std::string> sbatch;  // OPTION=VALUE, further options of sbatch

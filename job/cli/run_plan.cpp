@@ -256,11 +256,12 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     if (!options.setup.empty()) {
         spec["setup"] = options.setup;
     }
-    if (options.max_restarts > 0 || min_nodes > 0) {
+    const std::int64_t restarts = options.max_restarts.value_or(0);
+    if (restarts > 0 || min_nodes > 0) {
         spec["recovery"] = Json::object();
     }
-    if (options.max_restarts > 0) {
-        spec["recovery"]["max_restarts"] = options.max_restarts;
+    if (restarts > 0 || (options.max_restarts && min_nodes > 0)) {
+        spec["recovery"]["max_restarts"] = restarts;
     }
     if (!options.secrets.empty()) {
         spec["secrets"] = options.secrets;

@@ -227,6 +227,9 @@ TEST_F(CliRun, FewerNodesAreEnoughWhereThatIsSaid) {
                 Contains(Pair("elastic", HasSubstr("goes on with 2 of 4 nodes"))));
     options_.max_restarts = 9;
     EXPECT_EQ(plan({"python", "train.py"})["recovery"]["max_restarts"], 9);
+    options_.max_restarts = 0;
+    EXPECT_EQ(dump_json(plan({"python", "train.py"})["recovery"]), R"({"max_restarts":0})")
+        << "lockstepd filled in 3";
     spec = plan({"accelerate", "launch", "train.py"});
     EXPECT_EQ(spec["resources"]["min_nodes"], 2) << "{num_nodes} follows";
 }
