@@ -142,12 +142,15 @@ std::string config_path(const Options& options) {
 Result<FileSettings> read_config(const Options& options) {
     FileSettings settings;
     const std::string path = config_path(options);
-    if (options.config.empty() && !std::filesystem::exists(path)) {
-        return settings;
-    }
-    // The parser would take a folder for an empty file.
     std::error_code ec;
     const auto there = std::filesystem::status(path, ec);
+    if (options.config.empty() && !std::filesystem::exists(there)) {
+        return settings;  // also where this user may not look: nothing was set up for him there
+    }
+    if (there.type() == std::filesystem::file_type::none) {
+        return fail(Errc::invalid, "settings file " + path + ": " + ec.message());
+    }
+    // The parser would take a folder for an empty file.
     if (!std::filesystem::exists(there) || std::filesystem::is_directory(there)) {
         return fail(Errc::invalid,
                     "settings file " + path +
@@ -200,12 +203,13 @@ Result<Access> find_access(const Options& options) {
         access.fingerprint = std::move(*fingerprint);
     }
     auto token = given_token(options);
+    std::error_code ec;
     access.token_from =
         options.token_file.empty() ? "LOCKSTEP_TOKEN" : "--token-file, " + options.token_file;
     if (token && token->empty() && !file->token_file.empty()) {
         token = read_token(file->token_file);
         access.token_from = file->token_file + ", as " + config_path(options) + " says";
-    } else if (token && token->empty() && own && std::filesystem::exists(data + "/token")) {
+    } else if (token && token->empty() && own && std::filesystem::exists(data + "/token", ec)) {
         const auto pin = read_file(data + "/fingerprint", kSmallFile);
         const auto own_pin = pin ? parse_fingerprint(*pin) : Result<std::string>{std::string{}};
         if (access.fingerprint.empty() || !own_pin || *own_pin != access.fingerprint) {

@@ -319,7 +319,8 @@ Exit render(Context& context) {
 
 Exit script(Context& context) {
     const std::string& what = context.options.id;
-    if (what == "-" || std::filesystem::is_regular_file(what)) {
+    std::error_code ec;  // a name that no file can have is a job's
+    if (what == "-" || std::filesystem::is_regular_file(what, ec)) {
         const auto answer = rendered(context, what);
         if (!answer) {
             return answer.error();

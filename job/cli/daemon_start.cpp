@@ -139,7 +139,7 @@ Status wait_for_address(const std::string& data, pid_t child, const std::string&
 Status start_daemon(const Options& options, const std::string& data, std::ostream& err) {
     const std::string program = program_beside();
     if (program.empty()) {
-        return fail(Errc::not_found,
+        return fail(Errc::unavailable,
                     "no lockstepd runs here, and there is none beside this program or on PATH to "
                     "be started; another one: --url, LOCKSTEP_URL, lockstep login");
     }
@@ -194,7 +194,12 @@ Status ensure_daemon(const Options& options, std::ostream& err) {
     if (!options.url.empty() || !file->url.empty()) {
         return {};
     }
-    const std::string data = fs::absolute(data_directory(options)).lexically_normal().string();
+    std::error_code ec;
+    const fs::path given = fs::absolute(data_directory(options), ec);
+    if (ec) {  // the directory that it is relative to is not there any more
+        return fail(Errc::invalid, "data directory " + options.data_dir + ": " + ec.message());
+    }
+    const std::string data = given.lexically_normal().string();
     if (Status made = make_private_directories(data); !made) {
         return made;
     }

@@ -129,7 +129,11 @@ Result<std::string> settle_token(const Options& options, const Dialog& dialog) {
 
 Status keep(const Options& options, const Access& access) {
     const std::filesystem::path config = config_path(options);
-    const auto token = std::filesystem::absolute(config).parent_path() / "token";
+    std::error_code ec;
+    const auto token = std::filesystem::absolute(config, ec).parent_path() / "token";
+    if (ec) {  // the directory that it is relative to is not there any more
+        return fail(Errc::invalid, "settings file " + config.string() + ": " + ec.message());
+    }
     if (token.string().find_first_of("\"\n") != std::string::npos) {
         return fail(Errc::invalid, "a quote in the path " + printable(token.string()));
     }

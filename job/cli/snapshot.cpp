@@ -20,7 +20,7 @@ Result<std::string> git(const std::string& directory, std::vector<std::string> w
     words.insert(words.begin(), "git");
     auto said = output_of(words, directory, limits::kGitPatience);
     if (!said && said.error().code == Errc::not_found) {
-        return fail(Errc::not_found, "--snapshot: there is no git here");
+        return fail(Errc::invalid, "--snapshot: there is no git here");
     }
     if (!said) {
         return fail(std::move(said.error()).in("--snapshot"));

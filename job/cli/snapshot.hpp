@@ -23,8 +23,8 @@ struct Snapshot {
 // Below the data directory, which the nodes must see, too.
 std::filesystem::path snapshots_folder(const Options& options);
 
-// invalid: `directory` is in no git work tree, or holds more than limits::kSnapshotBytes;
-// not_found: there is no git.
+// invalid: `directory` is in no git work tree, or holds more than limits::kSnapshotBytes,
+// or there is no git.
 Result<Snapshot> take_snapshot(const std::string& directory, const std::filesystem::path& into);
 
 }  // namespace lockstep::cli
