@@ -122,7 +122,8 @@ void declare_what(CLI::App* run, RunOptions& options) {
              "Where the ranks start; the nodes must see it (default: this directory)")
         ->group(kGroup);
     run->add_flag("--snapshot", options.snapshot,
-                  "From a copy of the git work tree as it is now, changes included")
+                  "From a copy of the git work tree as it is now, changes included. The copy is "
+                  "below --data-dir; lockstep rm removes it if that is lockstepd's own")
         ->group(kGroup);
     // The trainer's own jobs are documents.
     std::vector<std::string> frameworks;

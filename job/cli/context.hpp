@@ -14,6 +14,8 @@
 
 namespace lockstep::cli {
 
+class Stop;
+
 struct Context {
     const Options& options;
     const Terminal& terminal;
@@ -24,6 +26,7 @@ struct Context {
     std::ostream& err;
     // Names the job that goes on when the program is interrupted.
     std::function<void(const std::string& id)> watching;
+    Stop* stop = nullptr;  // of work that must not be cut off; nullptr: nothing interrupts it
 };
 
 // Prints the error with its fields and what to do about it; returns how the program ends.

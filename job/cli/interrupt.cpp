@@ -31,11 +31,35 @@ void tell(const std::string& text) {
 
 }  // namespace
 
+void Stop::begin() {
+    const std::lock_guard<std::mutex> lock{guard_};
+    heeded_ = true;
+}
+
+bool Stop::end() {
+    const std::lock_guard<std::mutex> lock{guard_};
+    heeded_ = false;
+    return asked_;
+}
+
+bool Stop::asked() const {
+    const std::lock_guard<std::mutex> lock{guard_};
+    return asked_;
+}
+
+bool Stop::ask() {
+    const std::lock_guard<std::mutex> lock{guard_};
+    const bool first = heeded_ && !asked_;
+    asked_ = asked_ || heeded_;
+    return first;
+}
+
 Interrupts::Interrupts(std::function<bool(const std::string& id)> cancel, std::string lockstep,
-                       std::string cancel_verb)
+                       std::string cancel_verb, Stop* stop)
     : cancel_(std::move(cancel)),
       lockstep_(std::move(lockstep)),
-      cancel_verb_(std::move(cancel_verb)) {
+      cancel_verb_(std::move(cancel_verb)),
+      stop_(stop) {
     sigset_t set = interrupts();
     ::sigaddset(&set, kEndOfWait);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -64,8 +88,10 @@ void Interrupts::wait() {
     sigset_t set = interrupts();
     ::sigaddset(&set, kEndOfWait);
     int number = 0;
-    while (::sigwait(&set, &number) != 0) {
-    }
+    do {
+        while (::sigwait(&set, &number) != 0) {
+        }
+    } while (number != kEndOfWait && stop_ != nullptr && stop_->ask());
     if (number != kEndOfWait) {
         on_interrupt(number);
     }

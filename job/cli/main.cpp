@@ -176,9 +176,11 @@ Exit with_daemon(const Options& options, const std::string& verb, const OutputBu
                     set_farewell};
     if (verb == "run") {
         const bool sweep = !options.run.sweep.empty();
+        Stop stop;
         Interrupts interrupts{
             [&access, sweep](const std::string& id) { return cancel_now(*access, id, sweep); },
-            same_lockstep(options), sweep ? "cancel --sweep" : "cancel"};
+            same_lockstep(options), sweep ? "cancel --sweep" : "cancel", &stop};
+        context.stop = &stop;
         context.watching = [&interrupts](const std::string& id) { interrupts.watching(id); };
         context.sleep = [&interrupts, sleep = context.sleep](std::chrono::milliseconds time) {
             interrupts.while_idle([&sleep, time] { sleep(time); });

@@ -6,6 +6,7 @@
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
+#include "job/cli/interrupt.hpp"
 #include "job/cli/new_file.hpp"
 #include "job/cli/snapshot.hpp"
 #include "job/cli/spec_file.hpp"
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 namespace lockstep::cli {
 namespace {
@@ -189,6 +191,69 @@ Status check_specification(const Json& spec) {
     return one ? Status{} : fail(one.error());
 }
 
+// A snapshot that no job runs in is removed.
+class UnusedCopy {
+  public:
+    UnusedCopy() = default;
+    UnusedCopy(const UnusedCopy&) = delete;
+    UnusedCopy& operator=(const UnusedCopy&) = delete;
+    ~UnusedCopy() {
+        std::error_code ec;
+        if (!root_.empty()) {
+            std::filesystem::remove_all(root_, ec);
+        }
+    }
+    void made(std::filesystem::path root) { root_ = std::move(root); }
+    // It stays. Its path, "" if there is none.
+    std::string keep() { return std::exchange(root_, {}).string(); }
+
+  private:
+    std::filesystem::path root_;
+};
+
+// Makes the copy and has the job run there. A dry run that writes no specification makes none.
+Status add_snapshot(Context& context, const Caller& caller, RunPlan& plan, UnusedCopy& copy) {
+    const RunOptions& options = context.options.run;
+    const bool only_planned = options.dry_run && options.output.empty();
+    if (!options.dry_run) {  // before much is copied in vain
+        LOCKSTEP_TRY(context.client.get_json("/v1/whoami"));
+    }
+    Stop* const stop = context.stop;
+    if (stop != nullptr) {
+        stop->begin();
+    }
+    const auto snapshot = only_planned
+                              ? planned_snapshot(caller.directory)
+                              : take_snapshot(caller.directory, snapshots_folder(context.options),
+                                              [stop] { return stop != nullptr && stop->asked(); });
+    if (snapshot) {
+        copy.made(snapshot->root);
+    }
+    if (stop != nullptr && stop->end()) {
+        return fail(Errc::cancelled, "interrupted");
+    }
+    LOCKSTEP_TRY(snapshot);
+    if (only_planned) {
+        plan.decided.back() = {"directory",
+                               "a copy of " + caller.directory + ", " + snapshot->summary};
+    } else {
+        plan.spec["working_directory"] = snapshot->directory;
+        plan.decided.back() = {"directory", snapshot->directory + ", " + snapshot->summary};
+    }
+    Json labels = snapshot->labels;
+    labels.update(at(plan.spec, "labels").is_object() ? plan.spec["labels"] : Json::object());
+    plan.spec["labels"] = std::move(labels);  // what was asked for by name wins
+    plan.warnings.insert(plan.warnings.end(), snapshot->warnings.begin(), snapshot->warnings.end());
+    return {};
+}
+
+// Of the copy that a specification written by -o names, though no job runs in it.
+void tell_of_copy(const Context& context, const std::string& root) {
+    if (!root.empty()) {
+        context.err << "the copy stays, as the specification names it: " << one_line(root) << "\n";
+    }
+}
+
 }  // namespace
 
 Result<Caller> caller_of(const RunOptions& options) {
@@ -222,23 +287,22 @@ Exit run_job(Context& context) {
     if (const Status there = check_chdir(context, caller, plan->warnings); !there) {
         return report(context, there.error());
     }
+    UnusedCopy copy;
     if (options.snapshot) {
-        const auto snapshot = take_snapshot(caller.directory, snapshots_folder(context.options));
-        if (!snapshot) {
-            return report(context, snapshot.error());
+        const Status taken = add_snapshot(context, caller, *plan, copy);
+        if (!taken && taken.error().code == Errc::cancelled) {
+            context.err << "\ninterrupted; no job was submitted\n";
+            return Exit::interrupted;
         }
-        plan->spec["working_directory"] = snapshot->directory;
-        Json labels = snapshot->labels;
-        labels.update(at(plan->spec, "labels").is_object() ? plan->spec["labels"] : Json::object());
-        plan->spec["labels"] = std::move(labels);  // what was asked for by name wins
-        plan->decided.back() = {"directory", snapshot->directory + ", " + snapshot->summary};
-        plan->warnings.insert(plan->warnings.end(), snapshot->warnings.begin(),
-                              snapshot->warnings.end());
+        if (!taken) {
+            return report(context, taken.error());
+        }
     }
     if (const Status kept = keep_specification(context, plan->spec); !kept) {
         context.err << "error: -o: " << one_line(kept.error().message) << "\n";
         return Exit::not_written;
     }
+    const std::string named = options.output.empty() ? "" : copy.keep();  // by the file
     if (!options.bare) {
         Recorded recorded = record_environment(caller);
         plan->decided.emplace_back("environment", environment_text(recorded));
@@ -262,10 +326,17 @@ Exit run_job(Context& context) {
     document.made_by = MadeBy::run;
     if (options.dry_run) {
         const Status good = check_specification(document.json);
+        tell_of_copy(context, named);
         return good ? Exit::ok : report_mistakes(context, document, good.error());
     }
     const auto id = send_job(context, document, "");
-    return id ? stay_with(context, *id) : id.error();
+    if (!id) {
+        tell_of_copy(context, id.error().refused ? named : "");
+    }
+    if (id || !id.error().refused) {
+        copy.keep();
+    }
+    return id ? stay_with(context, *id) : id.error().end;
 }
 
 }  // namespace lockstep::cli

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace lockstep::cli {
 namespace {
@@ -83,59 +84,101 @@ void warn_of_untracked(const std::string& list, std::vector<std::string>& warnin
     }
 }
 
+// The caller's work tree, as git describes it.
+struct WorkTree {
+    fs::path top;
+    std::string inside;              // the caller's folder within it
+    std::vector<std::string> files;  // tracked, each once
+    std::string others;              // neither tracked nor ignored
+    std::string hash;
+    bool dirty = false;
+};
+
+Result<WorkTree> look_at(const std::string& directory) {
+    WorkTree tree;
+    const auto root = git(directory, {"rev-parse", "--show-toplevel"});
+    LOCKSTEP_TRY(root);
+    tree.top = std::string(trim(*root));
+    const std::string top = tree.top.string();
+    const auto inside = git(directory, {"rev-parse", "--show-prefix"});
+    const auto files = git(top, {"ls-files", "-z", "--cached", "--recurse-submodules"});
+    const auto changed = git(top, {"status", "--porcelain", "--untracked-files=no"});
+    const auto others = git(top, {"ls-files", "-z", "--others", "--exclude-standard"});
+    for (const auto* said : {&inside, &files, &changed, &others}) {
+        if (!*said) {
+            return fail(said->error());
+        }
+    }
+    const auto commit = git(top, {"rev-parse", "HEAD"});  // none before the first one
+    tree.hash = commit ? std::string(trim(*commit)) : "none";
+    tree.inside = trim(*inside);
+    tree.others = *others;
+    tree.dirty = !trim(*changed).empty();
+    for (const std::string& name : split(*files, '\0')) {
+        // Of a file with a conflict git names every side.
+        if (!name.empty() && (tree.files.empty() || name != tree.files.back())) {
+            tree.files.push_back(name);
+        }
+    }
+    return tree;
+}
+
+Snapshot summed_up(const WorkTree& tree, std::size_t files) {
+    Snapshot out;
+    out.labels = Json::object();
+    out.labels["git-commit"] = tree.hash;
+    out.labels["git-dirty"] = tree.dirty ? "true" : "false";
+    out.summary = "commit " + tree.hash.substr(0, 12) + (tree.dirty ? " with changes" : "") + ", " +
+                  std::to_string(files) + " files";
+    warn_of_untracked(tree.others, out.warnings);
+    return out;
+}
+
+Result<Copied> copy_all(const WorkTree& tree, const fs::path& folder,
+                        const std::function<bool()>& stopped) {
+    LOCKSTEP_TRY(make_private_directories(folder));
+    Copied copied;
+    for (const std::string& name : tree.files) {
+        if (stopped()) {
+            return fail(Errc::cancelled, "interrupted");
+        }
+        LOCKSTEP_TRY(copy_one(tree.top / name, folder / name, copied));
+    }
+    return copied;
+}
+
 }  // namespace
 
 std::filesystem::path snapshots_folder(const Options& options) {
     return fs::path{data_directory(options)} / "snapshots";
 }
 
-Result<Snapshot> take_snapshot(const std::string& directory, const std::filesystem::path& into) {
-    const auto root = git(directory, {"rev-parse", "--show-toplevel"});
-    LOCKSTEP_TRY(root);
-    const fs::path top{std::string(trim(*root))};
-    const auto inside = git(directory, {"rev-parse", "--show-prefix"});
-    const auto files = git(top.string(), {"ls-files", "-z", "--cached", "--recurse-submodules"});
-    const auto changed = git(top.string(), {"status", "--porcelain", "--untracked-files=no"});
-    const auto others = git(top.string(), {"ls-files", "-z", "--others", "--exclude-standard"});
-    for (const auto* said : {&inside, &files, &changed, &others}) {
-        if (!*said) {
-            return fail(said->error());
-        }
-    }
-    const auto commit = git(top.string(), {"rev-parse", "HEAD"});  // none before the first one
-    const std::string hash = commit ? std::string(trim(*commit)) : "none";
-    Snapshot out;
-    const fs::path folder = into / (hash.substr(0, 12) + "-" + random_secret().substr(0, 12));
-    if (Status made = make_private_directories(folder); !made) {
-        return fail(made.error().in("--snapshot"));
-    }
-    Copied copied;
-    std::string last;
-    for (const std::string& name : split(*files, '\0')) {
-        if (name.empty() || name == last) {
-            continue;  // of a file with a conflict git names every side
-        }
-        last = name;
-        if (Status one = copy_one(top / name, folder / name, copied); !one) {
-            std::error_code ec;
-            fs::remove_all(folder, ec);
-            return fail(one.error());
-        }
-    }
-    const bool dirty = !trim(*changed).empty();
-    const fs::path work = (folder / std::string(trim(*inside))).lexically_normal();
+Result<Snapshot> planned_snapshot(const std::string& directory) {
+    const auto tree = look_at(directory);
+    LOCKSTEP_TRY(tree);
+    return summed_up(*tree, tree->files.size());
+}
+
+Result<Snapshot> take_snapshot(const std::string& directory, const std::filesystem::path& into,
+                               const std::function<bool()>& stopped) {
+    const auto tree = look_at(directory);
+    LOCKSTEP_TRY(tree);
+    const fs::path folder = into / (tree->hash.substr(0, 12) + "-" + random_secret().substr(0, 12));
+    const auto copied = copy_all(*tree, folder, stopped);
     std::error_code ec;
+    if (!copied) {
+        fs::remove_all(folder, ec);
+        return fail(copied.error());
+    }
+    Snapshot out = summed_up(*tree, copied->files);
+    out.root = folder;
+    out.summary += ", " + size_text(copied->bytes);
+    const fs::path work = (folder / tree->inside).lexically_normal();
     fs::create_directories(work, ec);
     out.directory = work.string();
     while (out.directory.size() > 1 && out.directory.back() == '/') {
         out.directory.pop_back();
     }
-    out.labels = Json::object();
-    out.labels["git-commit"] = hash;
-    out.labels["git-dirty"] = dirty ? "true" : "false";
-    out.summary = "commit " + hash.substr(0, 12) + (dirty ? " with changes" : "") + ", " +
-                  std::to_string(copied.files) + " files, " + size_text(copied.bytes);
-    warn_of_untracked(*others, out.warnings);
     return out;
 }
 

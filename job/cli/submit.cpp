@@ -19,9 +19,10 @@ namespace {
 constexpr int kSubmitTries = 4;
 constexpr std::chrono::milliseconds kFirstPause{200};  // then twice as long each time: 1.4 s in all
 
-// An answer that was lost may still have been a job. The key makes asking again safe.
-Result<Json> post_until_answered(Context& context, const std::string& body,
-                                 const std::string& key) {
+// An answer that was lost may still have been a job. The key makes asking again safe. `lost`: there
+// was such an answer.
+Result<Json> post_until_answered(Context& context, const std::string& body, const std::string& key,
+                                 bool& lost) {
     auto pause = kFirstPause;
     Headers signature;
     for (int attempt = 1;; ++attempt) {
@@ -39,12 +40,21 @@ Result<Json> post_until_answered(Context& context, const std::string& body,
         }
         // 409 on this route is a key in flight and nothing else: the first request is still stored.
         const bool in_flight = !job && job.error().code == Errc::conflict;
+        lost = lost || (!job && may_pass(job.error()));
         if (job || attempt == kSubmitTries || !(may_pass(job.error()) || in_flight)) {
             return job;
         }
         context.sleep(pause);
         pause *= 2;
     }
+}
+
+// Whether the answer says that there is no job. A conflict may be the first request, still being
+// stored; what could not be read may have been a job; and a limit may have been reached by the job
+// whose answer was lost.
+bool is_refusal(const Error& error, bool lost) {
+    return error.code == Errc::invalid || error.code == Errc::denied ||
+           error.code == Errc::not_found || (error.code == Errc::exhausted && !lost);
 }
 
 }  // namespace
@@ -74,21 +84,24 @@ Exit follow_sweep(Context& context, const std::string& first) {
     return end;
 }
 
-tl::expected<std::string, Exit> send_job(Context& context, const Document& document,
-                                         const std::string& again) {
+tl::expected<std::string, NotSubmitted> send_job(Context& context, const Document& document,
+                                                 const std::string& again) {
     const Options& options = context.options;
     const std::string key =
         options.idempotency_key.empty() ? random_secret().substr(0, 32) : options.idempotency_key;
-    const auto job = post_until_answered(context, dump_json(document.json), key);
+    bool lost = false;
+    const auto job = post_until_answered(context, dump_json(document.json), key, lost);
     if (!job) {
-        const Exit end = report_mistakes(context, document, job.error());
+        NotSubmitted why;
+        why.end = report_mistakes(context, document, job.error());
+        why.refused = is_refusal(job.error(), lost);
         if (may_pass(job.error())) {
             context.err << "Whether the job was accepted is not known"
                         << (again.empty() ? ": " + same_lockstep(options) + " jobs\n"
                                           : ". To try again without a second job:\n  " + again +
                                                 " --idempotency-key " + shell_word(key) + "\n");
         }
-        return tl::unexpected(end);
+        return tl::unexpected(why);
     }
     std::string id = text_at(*job, "id");
     const bool stay = options.wait || options.follow;
@@ -122,7 +135,7 @@ Exit submit(Context& context) {
     const auto id = send_job(
         context, *document, same_lockstep(options) + " submit " + shell_word(options.file) + stays);
     if (!id) {
-        return id.error();
+        return id.error().end;
     }
     const bool stay = options.wait || options.follow;
     if (document->json.is_object() && has_sweep(document->json)) {
