@@ -8,7 +8,7 @@
 namespace lockstep::cli {
 namespace {
 
-enum class Values { none, words, files, folders, ids, unknown };
+enum class Values { none, words, files, folders, ids, command, unknown };
 
 Values values_of(const Declared& option) {
     if (option.value.empty()) {
@@ -19,6 +19,9 @@ Values values_of(const Declared& option) {
     }
     if (option.value == "ID") {
         return Values::ids;
+    }
+    if (option.value == "COMMAND") {
+        return Values::command;
     }
     if (option.value.substr(0, 4) == "FILE") {
         return Values::files;
@@ -68,11 +71,46 @@ std::string all_names(const std::vector<Declared>& options) {
     return out;
 }
 
+// Whether the verb ends in another program's command line, in which no option is this one's.
+bool takes_command(const CLI::App& verb) {
+    const std::vector<Declared> options = declared_options(verb);
+    return std::any_of(options.begin(), options.end(), [](const Declared& option) {
+        return option.positional && values_of(option) == Values::command;
+    });
+}
+
+std::vector<const CLI::App*> verbs_with_command(const CLI::App& app) {
+    std::vector<const CLI::App*> verbs = declared_verbs(app);
+    std::erase_if(verbs, [](const CLI::App* verb) { return !takes_command(*verb); });
+    return verbs;
+}
+
+// Names of the options whose value is the next word.
+std::string valued_names(const std::vector<Declared>& options, std::string_view between) {
+    std::string out;
+    for (const Declared& option : options) {
+        for (const std::string& name : option.names) {
+            if (!option.positional && !option.value.empty()) {
+                out.append(out.empty() ? "" : between).append(name);
+            }
+        }
+    }
+    return out;
+}
+
+std::string valued_names(const CLI::App& app, const CLI::App& verb, std::string_view between) {
+    std::vector<Declared> options = declared_options(app);
+    const std::vector<Declared> own = declared_options(verb);
+    options.insert(options.end(), own.begin(), own.end());
+    return valued_names(options, between);
+}
+
 std::string bash_values(Values values, const std::string& words, std::string_view id_command) {
     switch (values) {
         case Values::words:
             return "COMPREPLY=($(compgen -W " + single_quoted(words) + " -- \"$cur\"))";
         case Values::files:
+        case Values::command:
             return "compopt -o default; COMPREPLY=()";
         case Values::folders:
             return "COMPREPLY=($(compgen -d -- \"$cur\"))";
@@ -106,21 +144,34 @@ std::string bash_option_cases(const CLI::App& app, const std::string& scope,
     return out;
 }
 
+// Behind the first word of the other program, or --, there are files. bash makes words of = and :.
+std::string bash_commands(const CLI::App& app) {
+    std::string out;
+    for (const CLI::App* verb : verbs_with_command(app)) {
+        out += "    if [[ $verb == " + verb->get_name() +
+               " ]]; then\n        for ((i++; i < COMP_CWORD; i++)); do\n"
+               "            case \"${COMP_WORDS[i]}\" in\n"
+               "                " +
+               valued_names(app, *verb, "|") +
+               ")\n                    [[ ${COMP_WORDS[i+1]} == \"=\" ]] && i=$((i + 1))\n"
+               "                    i=$((i + 1)) ;;\n"
+               "                =|:) [[ ${COMP_WORDS[i+1]} == -* ]] || i=$((i + 1)) ;;\n"
+               "                --|[!-]*) " +
+               bash_values(Values::command, "", "") +
+               "; return ;;\n            esac\n        done\n    fi\n";
+    }
+    return out;
+}
+
 std::string bash(const CLI::App& app, std::string_view id_command) {
     const std::string& program = app.get_name();
     const std::string function = function_name(program);
     const std::vector<const CLI::App*> verbs = declared_verbs(app);
     const std::string global = all_names(declared_options(app));
     std::string verb_names;
-    std::string valued;  // global options that take a value: their value is no verb
+    const std::string valued = valued_names(declared_options(app), "|");  // no verb follows
     for (const CLI::App* verb : verbs) {
         verb_names += (verb_names.empty() ? "" : " ") + verb->get_name();
-    }
-    for (const Declared& option : declared_options(app)) {
-        for (const std::string& name : option.names) {
-            valued +=
-                option.positional || option.value.empty() ? "" : (valued.empty() ? "" : "|") + name;
-        }
     }
     std::string out =
         "# bash completion of " + program + "; generated\n" + function + "() {\n" +
@@ -133,8 +184,9 @@ std::string bash(const CLI::App& app, std::string_view id_command) {
         "            -*) ;;\n"
         "            *) verb=\"${COMP_WORDS[i]}\"; break ;;\n"
         "        esac\n"
-        "    done\n"
-        "    case \"$verb $prev\" in\n";
+        "    done\n";
+    out += bash_commands(app);
+    out += "    case \"$verb $prev\" in\n";
     out += bash_option_cases(app, "*", id_command);
     for (const CLI::App* verb : verbs) {
         out += bash_option_cases(*verb, verb->get_name(), id_command);
@@ -181,6 +233,8 @@ std::string zsh_values(const Declared& option, const std::string& function) {
             return "_files -/";
         case Values::ids:
             return function + "_ids";
+        case Values::command:
+            return "_command_names -e";
         case Values::none:
         case Values::unknown:
             break;
@@ -193,7 +247,11 @@ std::string zsh_specs(const CLI::App& app, const std::string& function) {
     for (const Declared& option : declared_options(app)) {
         for (const std::string& name : option.names) {
             std::string spec;
-            if (option.positional) {
+            if (option.positional && values_of(option) == Values::command) {
+                // Behind the first word the other program's own completion.
+                out += " \\\n                '*::" + zsh_text(name) + ":_normal'";
+                spec = "(-):" + zsh_text(name) + ":" + zsh_values(option, function);
+            } else if (option.positional) {
                 spec = ":" + zsh_text(name) + ":" + zsh_values(option, function);
             } else {
                 spec = name + "[" + zsh_text(option.help) + "]";
@@ -224,23 +282,30 @@ std::string zsh(const CLI::App& app, std::string_view id_command) {
         out += "        " +
                single_quoted(verb->get_name() + ":" + zsh_text(verb->get_description())) + "\n";
     }
-    out += "    )\n    _arguments -C" + global +
+    // -A: what stands behind the verb is the verb's.
+    out += "    )\n    _arguments -C -A '-*'" + global +
            " \\\n                '1: :->verb' '*:: :->rest'\n    case $state in\n"
            "        verb) _describe command verbs ;;\n"
            "        rest)\n            case $line[1] in\n";
     for (const CLI::App* verb : verbs) {
-        out += "            " + verb->get_name() + ") _arguments" + zsh_specs(*verb, function) +
-               global + " ;;\n";
+        out += "            " + verb->get_name() + ") _arguments" +
+               (takes_command(*verb) ? " -S -A '-*'" : "") + zsh_specs(*verb, function) + global +
+               " ;;\n";
     }
     return out + "            esac ;;\n    esac\n}\n" + function + " \"$@\"\n";
 }
 
-std::string fish_options(const std::string& program, const CLI::App& app,
-                         const std::string& condition, std::string_view id_command) {
+// `seen`, `own`: conditions, "" = none. The second is not that of another program's words.
+std::string fish_options(const std::string& program, const CLI::App& app, const std::string& seen,
+                         const std::string& own, std::string_view id_command) {
     std::string out;
     for (const Declared& option : declared_options(app)) {
-        std::string line = "complete -c ";
-        line.append(program).append(condition);
+        std::string condition = seen;
+        if (!own.empty() && values_of(option) != Values::command) {
+            condition += (seen.empty() ? "" : "; and ") + own;
+        }
+        std::string line = "complete -c " + program;
+        line += condition.empty() ? "" : " -n " + single_quoted(condition, true);
         for (const std::string& name : option.names) {
             if (!option.positional) {
                 line +=
@@ -252,6 +317,7 @@ std::string fish_options(const std::string& program, const CLI::App& app,
                 line += " -x -a " + single_quoted(words_of(option), true);
                 break;
             case Values::files:
+            case Values::command:
                 line += option.positional ? " -F" : " -r -F";
                 break;
             case Values::folders:
@@ -271,18 +337,46 @@ std::string fish_options(const std::string& program, const CLI::App& app,
     return out;
 }
 
+// A function that tells whether the word at the cursor is another program's.
+std::string fish_in_command(const CLI::App& app, const std::string& function) {
+    std::string names;
+    std::string valued;
+    for (const CLI::App* verb : verbs_with_command(app)) {
+        names += " " + verb->get_name();
+        valued += " " + valued_names(app, *verb, " ");
+    }
+    return "function " + function +
+           "\n    set -l words (commandline -opc)\n    set -l verb ''\n    set -l i 2\n"
+           "    while test $i -le (count $words)\n"
+           "        switch $words[$i]\n"
+           "            case" +
+           valued +
+           "\n                set i (math $i + 1)\n"
+           "            case --\n                test -n \"$verb\"\n                return\n"
+           "            case '-*'\n"
+           "            case '*'\n                test -n \"$verb\"; and return 0\n"
+           "                contains -- $words[$i]" +
+           names +
+           "; or return 1\n                set verb $words[$i]\n"
+           "        end\n        set i (math $i + 1)\n    end\n    return 1\nend\n";
+}
+
 std::string fish(const CLI::App& app, std::string_view id_command) {
     const std::string& program = app.get_name();
-    std::string out = "# fish completion of " + program + "; generated\ncomplete -c " + program +
-                      " -f\n" + fish_options(program, app, "", id_command);
+    std::string out = "# fish completion of " + program + "; generated\n";
+    const bool commands = !verbs_with_command(app).empty();
+    const std::string function = "_" + function_name(program) + "_in_command";
+    const std::string own = commands ? "not " + function : "";
+    if (commands) {
+        out += fish_in_command(app, function);
+    }
+    out += "complete -c " + program + " -f\n" + fish_options(program, app, "", own, id_command);
     for (const CLI::App* verb : declared_verbs(app)) {
         const std::string& name = verb->get_name();
         out.append("complete -c ").append(program);
         out.append(" -n __fish_use_subcommand -a ").append(name);
         out += " -d " + single_quoted(verb->get_description(), true) + "\n" +
-               fish_options(program, *verb,
-                            " -n " + single_quoted("__fish_seen_subcommand_from " + name, true),
-                            id_command);
+               fish_options(program, *verb, "__fish_seen_subcommand_from " + name, own, id_command);
     }
     return out;
 }

@@ -39,7 +39,8 @@ enum class Shell { bash, zsh, fish };
 std::optional<Shell> parse_shell(std::string_view name);
 // A script to be sourced (bash, fish) or put on fpath as _<program> (zsh). Values are completed by
 // the type name of the option: FILE and DIR from the disk, a|b|c from the words, ID from
-// `id_command` (one a line) when it is not empty.
+// `id_command` (one a line) when it is not empty. A positional COMMAND is another program with its
+// arguments: files, and no option of this one from there on and behind --.
 std::string completion(const CLI::App& app, Shell shell, std::string_view id_command);
 
 // What was declared, in order, without what is hidden: the common source of all of the above.

@@ -115,6 +115,60 @@ TEST_F(Manual, BashCompletesVerbsOptionsWordsAndIds) {
     EXPECT_EQ(complete("lockstep completion f"), "fish\n=0\n");
 }
 
+// It offered lockstep's own options there, and no file anywhere in run's command.
+TEST_F(Manual, BashCompletesFilesWhereRunsCommandHasBegunAndItsOptionsBefore) {
+    const std::string path = written("completion", completion(app_, Shell::bash, "echo ls-1"));
+    const auto complete = [&](const std::string& words) {
+        return run("bash -c 'source " + path +
+                   "; compopt() { echo \"compopt $*\"; }; COMP_WORDS=(" + words +
+                   "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _lockstep; "
+                   "echo \"${COMPREPLY[@]}\"'");
+    };
+    for (const char* words :
+         {"lockstep run \"\"", "lockstep run tr", "lockstep run -- \"\"",
+          "lockstep run -- python --no", "lockstep run python --no",
+          "lockstep run -N 2 -- python --state ca", "lockstep --url x run --env A = B python --no",
+          "lockstep run --env A = -- --no"}) {
+        EXPECT_EQ(complete(words), "compopt -o default\n\n=0\n") << words;
+    }
+    for (const char* words :
+         {"lockstep run --no-e", "lockstep run -N 2 --no-e", "lockstep run --env A = B --no-e",
+          "lockstep run --time = 1 : 00 --no-e", "lockstep --url x run -t 4 : 00 : 00 --no-e"}) {
+        EXPECT_EQ(complete(words), "--no-environment\n=0\n") << words;
+    }
+    EXPECT_EQ(complete("lockstep run --launch ta"), "task\n=0\n");
+}
+
+TEST_F(Manual, FishCompletesFilesWhereRunsCommandHasBegunAndItsOptionsBefore) {
+    if (!installed("fish")) {
+        GTEST_SKIP() << "fish is not installed";
+    }
+    const std::string path = written("lockstep.fish", completion(app_, Shell::fish, "echo ls-1"));
+    written("train.py", "");
+    const auto complete = [&](const std::string& line) {
+        return run("cd " + folder_ + " && HOME=" + folder_ + " fish -c \"source " + path +
+                   "; complete -C '" + line + "'\"");
+    };
+    for (const char* line : {"lockstep run tra", "lockstep run -- tra",
+                             "lockstep run -- python tra", "lockstep run -N 2 python tra"}) {
+        EXPECT_EQ(complete(line), "train.py\n=0\n") << line;
+    }
+    for (const char* line :
+         {"lockstep run -- python --no-e", "lockstep run python --no-e",
+          "lockstep run python --fingerp", "lockstep run -- python jobs --sta"}) {
+        EXPECT_EQ(complete(line), "=0\n") << line;
+    }
+    EXPECT_THAT(complete("lockstep run -N 2 --no-e"), HasSubstr("--no-environment"));
+    EXPECT_THAT(complete("lockstep jobs --sta"), HasSubstr("--state"));
+}
+
+TEST_F(Manual, ZshGivesRunsCommandToItsProgramsCompletion) {
+    const std::string zsh = completion(app_, Shell::zsh, "");
+    EXPECT_THAT(zsh, HasSubstr("run) _arguments -S -A '-*'"));
+    EXPECT_THAT(zsh, HasSubstr("'(-):COMMAND:_command_names -e'"));
+    EXPECT_THAT(zsh, HasSubstr("'*::COMMAND:_normal'"));
+}
+
 TEST_F(Manual, ZshAndFishReadTheirScripts) {
     const std::string zsh = written("_lockstep", completion(app_, Shell::zsh, "lockstep jobs -q"));
     const std::string fish =
