@@ -122,7 +122,8 @@ const char* meaning(CauseClass cause) {
                    "fewer loader workers, or ask for more: lockstep run --mem 64G, which is "
                    "resources.memory_mb_per_node.";
         case CauseClass::node_lost:
-            return "A node was no longer heard from: it failed, or its network did. With "
+            return "A node was no longer heard from: it failed, or its network did. Or it could "
+                   "not start its ranks for a reason of its own, a full disk say. With "
                    "resources.spares or resources.min_nodes the job goes on without it.";
         case CauseClass::gpu_fault:
             return "A GPU reported a fault. lockstep nodes NAME has the faults of a node; it "

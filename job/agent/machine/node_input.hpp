@@ -47,6 +47,7 @@ struct SetupEnded {};
 // Answers node_effect::PrepareRanks; `problem`: why none of them can start, "" = all can.
 struct RanksPrepared {
     std::string problem;
+    CauseClass cause = CauseClass::user_error;  // of the problem
 };
 // Answers node_effect::StartRanks, at once or (launch task) once all of them are there.
 struct RanksStarted {

@@ -164,7 +164,7 @@ void NodeMachine::hear(const node_input::RanksPrepared& prepared) {
     if (!prepared.problem.empty()) {
         run_.phase = Phase::waiting;
         want(node_effect::DropRanks{});
-        fault(-1, to_string(CauseClass::user_error), prepared.problem);
+        fault(-1, to_string(prepared.cause), prepared.problem);
         save_result();
         done();
         return;

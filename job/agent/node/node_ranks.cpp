@@ -1,4 +1,5 @@
 // The ranks' side of a node: what is made for a generation, how its processes start, how they end.
+#include "job/agent/machine/start_cause.hpp"
 #include "job/agent/node/node.hpp"
 #include "job/agent/ranks/failure_notes.hpp"
 #include "job/base/limits.hpp"
@@ -124,7 +125,9 @@ void Node::perform(const node_effect::PrepareRanks& prepare) {
     }
     reports_.expect(here_->world, spec_->roles.empty(), has_launcher());
     const Status prepared = prepare_ranks();
-    take(node_input::RanksPrepared{prepared ? "" : environment_.masked(prepared.error().message)});
+    take(prepared ? node_input::RanksPrepared{}
+                  : node_input::RanksPrepared{environment_.masked(prepared.error().message),
+                                              cause_of_start(prepared.error())});
 }
 
 // Everything that can be wrong is found here, before any rank starts anywhere.
@@ -192,7 +195,7 @@ void Node::perform(const node_effect::StartRanks&) {
             rank_tasks_.expect(*spec_, here_->world.generation, std::exchange(here_->plans, {}),
                                here_->world.node_rank == 0);
         if (!expected) {
-            take(node_input::RanksNotStarted{CauseClass::internal,
+            take(node_input::RanksNotStarted{cause_of_start(expected.error()),
                                              environment_.masked(expected.error().message),
                                              group_.running()});
         }
@@ -210,7 +213,7 @@ void Node::start_processes() {
     }
     auto started = group_.start(here_->world.generation, std::exchange(here_->plans, {}));
     if (!started) {
-        take(node_input::RanksNotStarted{CauseClass::user_error,
+        take(node_input::RanksNotStarted{cause_of_start(started.error()),
                                          environment_.masked(started.error().message),
                                          group_.running()});
         return;

@@ -36,6 +36,22 @@ void choose_for_nccl(const char* variable, const std::string& names, const JobSp
     }
 }
 
+// Whether it is the path that cannot be used: it is the same on every node. Of what else fails
+// there (a stale handle, a file server that does not answer) only the node can tell.
+bool blames_path(int number) {
+    return number == ENOENT || number == ENOTDIR || number == EACCES || number == EPERM ||
+           number == ELOOP || number == ENAMETOOLONG;
+}
+
+tl::unexpected<Error> no_directory(const std::string& directory, int number) {
+    if (number == ENOENT || number == ENOTDIR) {
+        return fail(Errc::not_found, "working directory does not exist: " + printable(directory));
+    }
+    Error error = errno_error("working directory cannot be used: " + printable(directory), number);
+    error.code = blames_path(number) ? Errc::denied : Errc::unavailable;
+    return fail(std::move(error));
+}
+
 // What people install with Python in an environment of their own and mean by its name alone.
 bool is_of_an_environment(std::string_view program) {
     constexpr std::array<std::string_view, 5> kPrograms{"torchrun", "accelerate", "deepspeed",
@@ -89,19 +105,25 @@ Result<std::string> RankPlanner::prepare_folders() const {
         directory = (config.attempt_directory / spec.working_directory).string();
         struct stat info{};
         if (::stat(directory.c_str(), &info) != 0) {
-            return fail(Errc::not_found, (errno == ENOENT || errno == ENOTDIR
-                                              ? "working directory does not exist: "
-                                              : "working directory cannot be used: ") +
-                                             printable(directory));
+            return no_directory(directory, errno);
         }
         if (!S_ISDIR(info.st_mode) || ::access(directory.c_str(), X_OK) != 0) {
-            return fail(Errc::denied,
-                        "working directory cannot be entered: " + printable(directory));
+            return !S_ISDIR(info.st_mode) || blames_path(errno)
+                       ? fail(Errc::denied,
+                              "working directory cannot be entered: " + printable(directory))
+                       : no_directory(directory, errno);
         }
     }
     if (!welcome.checkpoint_directory.empty()) {
         if (auto made = make_private_directories(welcome.checkpoint_directory); !made) {
-            return fail(made.error().in("checkpoint directory"));
+            Error error = made.error().in("checkpoint directory");
+            struct stat info{};
+            if (error.code == Errc::internal &&
+                ::stat(welcome.checkpoint_directory.c_str(), &info) != 0 && errno != ENOENT &&
+                blames_path(errno)) {
+                error.code = Errc::invalid;
+            }
+            return fail(std::move(error));
         }
     }
     if (spec.framework == Framework::native && spec.train) {

@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -45,9 +46,18 @@ std::vector<char*> given_back(char** environment) {
     return out;
 }
 
-bool is_file(const std::string& path) {
+// Whether there is a program of this path is not known if `problem` is set: its file server does
+// not answer, say.
+bool is_file(const std::string& path, std::optional<Error>& problem) {
     struct stat info{};
-    return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+    if (::stat(path.c_str(), &info) == 0) {
+        return S_ISREG(info.st_mode);
+    }
+    if (errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != ELOOP &&
+        errno != ENAMETOOLONG) {
+        problem = errno_error("look for " + printable(path), errno);
+    }
+    return false;
 }
 
 std::string in_directory(const std::string& path, const std::string& directory) {
@@ -67,8 +77,9 @@ Result<std::string> find_program(const std::string& name, std::string_view path,
         }
     }
     std::string refused;
+    std::optional<Error> problem;
     for (const auto& candidate : candidates) {
-        if (!is_file(candidate)) {
+        if (!is_file(candidate, problem)) {
             continue;
         }
         if (::access(candidate.c_str(), X_OK) == 0) {
@@ -78,6 +89,9 @@ Result<std::string> find_program(const std::string& name, std::string_view path,
     }
     if (!refused.empty()) {
         return fail(Errc::denied, "command is not executable: " + printable(refused));
+    }
+    if (problem) {
+        return fail(*problem);
     }
     return fail(Errc::not_found, "command not found: " + printable(name));
 }
@@ -105,14 +119,18 @@ Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
         log::warn("a rank could not be bound", {{"what", bound.problem()}});
     }
     if (const int failed = launch(launching, pid); failed != 0) {
-        return fail(errno_error("start " + request.program, failed));
+        Error error = errno_error("start " + request.program, failed);
+        // What is started is the agent's own program, with the job's arguments and environment:
+        // that these are too long is the same everywhere, everything else is this machine's.
+        error.code = failed == E2BIG ? Errc::invalid : Errc::unavailable;
+        return fail(std::move(error));
     }
     SpawnedProcess out{pid, open_pidfd(pid)};
     if (!out.pidfd) {
         const int number = errno;
         ::kill(-pid, SIGKILL);
         ::waitpid(pid, nullptr, 0);
-        return fail(errno_error("pidfd_open", number));
+        return fail(Errc::unavailable, errno_error("pidfd_open", number).message);
     }
     return out;
 }

@@ -2,8 +2,11 @@
 // enough is the simulation's matter (tests/unit/control/rendezvous_simulation_test.cpp).
 #include "job/agent/machine/node_machine.hpp"
 
+#include "job/agent/machine/start_cause.hpp"
+
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <string>
 #include <utility>
 #include <vector>
@@ -224,6 +227,33 @@ TEST_F(NodeMachineTest, RanksThatCannotBePreparedAreAFaultAndAResult) {
     EXPECT_EQ(said<wire::Done>(effects), 1);
     EXPECT_EQ(count<node_effect::SaveResult>(effects), 1);
     EXPECT_EQ(said<wire::Ready>(effects), 0);
+}
+
+// A node without room for its ranks' logs ended the job as its user's error: no restart, no spare,
+// no other attempt.
+TEST_F(NodeMachineTest, ANodesOwnTroubleWithItsRanksIsNotTheJobsError) {
+    const auto said_cause = [&](const Error& error) {
+        machine_ = NodeMachine{"i1", {std::chrono::seconds{10}, std::chrono::seconds{5}}};
+        welcome();
+        take(world(1));
+        for (const NodeEffect& effect :
+             take(node_input::RanksPrepared{error.message, cause_of_start(error)})) {
+            const auto* report = std::get_if<node_effect::Report>(&effect);
+            const auto* fault =
+                report == nullptr ? nullptr : std::get_if<wire::Fault>(&report->event);
+            if (fault != nullptr) {
+                return fault->cause_class;
+            }
+        }
+        return std::string{};
+    };
+    for (const int number : {ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EAGAIN, EIO, ESTALE}) {
+        EXPECT_EQ(said_cause(errno_error("open", number)), "node_lost") << number;
+    }
+    EXPECT_EQ(said_cause({Errc::conflict, "the master port is not held"}), "node_lost");
+    EXPECT_EQ(said_cause(errno_error("open", ENOENT)), "user_error");
+    EXPECT_EQ(said_cause(errno_error("open", EACCES)), "user_error");
+    EXPECT_EQ(said_cause({Errc::invalid, "the command is empty"}), "user_error");
 }
 
 TEST_F(NodeMachineTest, LeavesWhenAllWasAcknowledgedAndAtTheLatestAfterItsTime) {

@@ -2,12 +2,14 @@
 // halfway.
 #include "job/agent/ranks/rank_group.hpp"
 
+#include "job/agent/machine/start_cause.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <optional>
@@ -90,6 +92,21 @@ TEST_F(RankGroupTest, AStartThatFailsHalfwayStopsWhatWasStarted) {
     ASSERT_THAT(exits, SizeIs(1));
     EXPECT_EQ(exits[0].rank, 0);
     EXPECT_TRUE(exits[0].stopped);
+}
+
+TEST_F(RankGroupTest, ANodeWithoutFreeDescriptorsIsNotTheJobsFault) {
+    make(RankGroup::Timing{});
+    std::vector<RankGroup::RankPlan> plans;
+    plans.push_back(plan(0, "true"));
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{0, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    const auto started = group->start(1, std::move(plans));
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_FALSE(started);
+    EXPECT_THAT(started.error().message, HasSubstr("Too many open files"));
+    EXPECT_EQ(cause_of_start(started.error()), CauseClass::node_lost);
 }
 
 TEST_F(RankGroupTest, AKillForMemoryOfAProcessThatIsNoRankIsNotTheRanks) {

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -123,6 +124,33 @@ TEST_F(RanksTest, AWorkingDirectoryThatIsNotThereIsAFault) {
     const auto faults = daemon.all<wire::Fault>();
     ASSERT_THAT(faults, SizeIs(1));
     EXPECT_EQ(faults[0].message, "working directory does not exist: /nowhere/at/all");
+}
+
+TEST_F(RanksTest, ACheckpointDirectoryThatNoNodeCouldMakeIsTheUsersError) {
+    FakeDaemon daemon{shell("true"), {}};
+    daemon.welcome.checkpoint_directory = "/dev/null/checkpoints";
+    EXPECT_EQ(run(daemon), 0);
+    const auto faults = daemon.all<wire::Fault>();
+    ASSERT_THAT(faults, SizeIs(1));
+    EXPECT_EQ(faults[0].cause_class, "user_error");
+}
+
+// Such a job ended as its user's error, and no other node was tried.
+TEST_F(RanksTest, ACheckpointDirectoryOnADiskThatIsFullIsTheNodesFault) {
+    const TemporaryFolder full;
+    // Its only inode is the folder itself.
+    if (::mount("none", full.path().c_str(), "tmpfs", 0, "nr_inodes=1") != 0) {
+        GTEST_SKIP() << "needs the right to mount a small tmpfs";
+    }
+    FakeDaemon daemon{shell("true"), {}};
+    daemon.welcome.checkpoint_directory = (full / "checkpoints").string();
+    EXPECT_EQ(run(daemon), 0);
+    ::umount2(full.path().c_str(), MNT_DETACH);
+    const auto faults = daemon.all<wire::Fault>();
+    ASSERT_THAT(faults, SizeIs(1));
+    EXPECT_EQ(faults[0].cause_class, "node_lost");
+    EXPECT_THAT(faults[0].message, HasSubstr("No space left on device"));
+    EXPECT_EQ(daemon.count<wire::Started>(), 0U);
 }
 
 TEST_F(RanksTest, WhatSetupExportsIsTheRanksAndItRunsOncePerAttempt) {

@@ -34,5 +34,23 @@ TEST(FindProgram, ASlashMeansAPathRelativeToTheWorkingDirectory) {
     EXPECT_TRUE(find_program("sh", "/nowhere:/bin", "/"));
 }
 
+// Every failure was the user's, also of a node that could start no process any more.
+TEST(SpawnRank, OnlyArgumentsThatAreTooLongAreTheJobsFault) {
+    SpawnRequest request;
+    request.agent_program = "/bin/true";
+    request.program = "/bin/true";
+    request.argv = {"true", std::string(4U << 20U, 'x')};
+    request.directory = "/";
+    const auto too_long = spawn_rank(request);
+    ASSERT_FALSE(too_long);
+    EXPECT_EQ(too_long.error().code, Errc::invalid);
+    EXPECT_EQ(too_long.error().message, "start /bin/true: Argument list too long");
+    request.argv = {"true"};
+    request.agent_program = "/nowhere/lockstep-agent";
+    const auto no_shim = spawn_rank(request);
+    ASSERT_FALSE(no_shim);
+    EXPECT_EQ(no_shim.error().code, Errc::unavailable);
+}
+
 }  // namespace
 }  // namespace lockstep::test

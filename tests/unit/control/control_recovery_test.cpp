@@ -234,6 +234,31 @@ TEST_F(RecoveryTest, ASpareTakesTheRanksOfALostNode) {
     EXPECT_EQ(state(id), "running");
 }
 
+// Its full disk was the user's error: the job failed, with a node to spare.
+TEST_F(RecoveryTest, ASpareTakesTheRanksOfANodeThatSaysItCannotPrepareThem) {
+    const std::string id = submit("", "body", R"(,"spares":1},"recovery":{},"labels":{)")->id;
+    until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+    call_in(1);
+    until([&] { return last<wire::World>(0) != nullptr && last<wire::World>(1) != nullptr; },
+          "WORLD");
+    agents_[1].say(wire::Ready{1});
+    wire::Fault fault;
+    fault.event = ++events_;
+    fault.generation = 1;
+    fault.cause_class = "node_lost";
+    fault.message = "checkpoint directory: mkdir /c: No space left on device";
+    agents_[0].say(fault);
+    until([&] { return aborted(1, 1); }, "ABORT to the one that is left");
+    EXPECT_NE(last<wire::Fenced>(0), nullptr) << "the node is given up";
+    join(1, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running with the spare");
+    EXPECT_EQ(show(id)["attempts"].size(), 1U);
+    EXPECT_EQ(show(id)["attempts"][0]["lost_nodes"], Json::array({"n0"}));
+    EXPECT_EQ(generations(id)[0]["cause"]["class"], "node_lost");
+    EXPECT_EQ(generations(id)[0]["cause"]["node"], "n0");
+}
+
 TEST_F(RecoveryTest, ASilentNodeIsLostAfterFourSecondsIfASpareWaits) {
     const std::string id = start(1);
     clock_.advance(limits::kAgentSilence - std::chrono::milliseconds{1});
