@@ -38,7 +38,7 @@ Status KvStore::check(const wire::KeyRequest& request) const {
                     "a key must have 1.." + std::to_string(limits::kKeyBytes) + " bytes");
     }
     if (waiters_.size() >= limits::kWaiters || counted_.size() >= limits::kCountedRequests ||
-        barriers_.size() >= limits::kBarriers) {
+        replaced_.size() >= limits::kCountedRequests || barriers_.size() >= limits::kBarriers) {
         return fail(Errc::exhausted, "too many waits, additions or barriers in this generation");
     }
     return {};
@@ -76,9 +76,9 @@ wire::KeyReply KvStore::apply(std::int32_t node_rank, const wire::KeyRequest& re
     }
     switch (request.op) {
         case wire::KvOp::set:
-            return set(request, {{request.keys.front(), request.value}});
+            return set(node_rank, request, {{request.keys.front(), request.value}});
         case wire::KvOp::multi_set:
-            return multi_set(request);
+            return multi_set(node_rank, request);
         case wire::KvOp::get:
             return get(request);
         case wire::KvOp::multi_get:
@@ -128,9 +128,14 @@ Status KvStore::check_room(const Pairs& pairs, bool once) const {
     return {};
 }
 
-void KvStore::store(const std::string& key, std::string text, bool once, std::int64_t version) {
+void KvStore::store(const std::string& key, std::string text, bool once, std::int64_t version,
+                    const RequestId& by) {
     const auto [place, is_new] = values_.try_emplace(key);
     Value& value = place->second;
+    if (value.by.first != by.first) {
+        note_replaced(key, value);
+    }
+    value.by = by;
     bytes_ = bytes_ - value.text.size() + text.size();
     value.text = std::move(text);
     value.version = version;
@@ -139,6 +144,27 @@ void KvStore::store(const std::string& key, std::string text, bool once, std::in
         deleted_.erase(key);
         woken_.push_back("key " + key);
     }
+}
+
+void KvStore::note_replaced(const std::string& key, const Value& value) {
+    if (value.by.first >= 0) {
+        replaced_[{key, value.by.first}] = {value.by.second, value.version};
+    }
+}
+
+// Of a set that has been done before; 0 if its node has set the key again since. A node's requests
+// come in the order of their ids. Nothing: it is new.
+std::optional<std::int64_t> KvStore::version_of(const std::string& key, const RequestId& by) const {
+    const auto stands = values_.find(key);
+    if (stands != values_.end() && stands->second.by.first == by.first &&
+        stands->second.by.second >= by.second) {
+        return stands->second.by == by ? stands->second.version : 0;
+    }
+    const auto replaced = replaced_.find({key, by.first});
+    if (replaced != replaced_.end() && replaced->second.first >= by.second) {
+        return replaced->second.first == by.second ? replaced->second.second : 0;
+    }
+    return std::nullopt;
 }
 
 // A replay of something older than what stands.
@@ -152,20 +178,35 @@ bool KvStore::outdated(const std::string& key, const wire::KeyRequest& request) 
            (deleted != deleted_.end() && deleted->second > request.version);
 }
 
-wire::KeyReply KvStore::set(const wire::KeyRequest& request, Pairs pairs) {
-    std::erase_if(pairs, [&](const auto& pair) { return outdated(pair.first, request); });
+// Sent again because its answer was lost with the agent's connection, it sets nothing: the value
+// may be another's by now, or deleted.
+wire::KeyReply KvStore::set(std::int32_t node_rank, const wire::KeyRequest& request, Pairs pairs) {
+    const RequestId by{node_rank, request.id};
+    std::optional<std::int64_t> done;
+    std::erase_if(pairs, [&](const auto& pair) {
+        if (request.replay) {
+            return outdated(pair.first, request);
+        }
+        const auto version = version_of(pair.first, by);
+        done = version ? version : done;
+        return version.has_value();
+    });
     if (const Status room = check_room(pairs, request.once); !room) {
         return refuse(request.id, room.error());
     }
     wire::KeyReply reply = accept(request.id);
+    if (pairs.empty() && done) {
+        reply.version = *done;  // the agent replays it with that
+        return reply;
+    }
     reply.version = request.replay ? request.version : ++version_;
     for (auto& [key, text] : pairs) {
-        store(key, std::move(text), request.once, reply.version);
+        store(key, std::move(text), request.once, reply.version, by);
     }
     return reply;
 }
 
-wire::KeyReply KvStore::multi_set(const wire::KeyRequest& request) {
+wire::KeyReply KvStore::multi_set(std::int32_t node_rank, const wire::KeyRequest& request) {
     if (request.values.size() != request.keys.size()) {
         return refuse(request.id, {Errc::invalid, "multi_set: one value for each key"});
     }
@@ -173,7 +214,7 @@ wire::KeyReply KvStore::multi_set(const wire::KeyRequest& request) {
     for (std::size_t i = 0; i < request.keys.size(); ++i) {
         pairs.emplace_back(request.keys[i], request.values[i]);
     }
-    return set(request, std::move(pairs));
+    return set(node_rank, request, std::move(pairs));
 }
 
 wire::KeyReply KvStore::get(const wire::KeyRequest& request) const {
@@ -214,6 +255,7 @@ wire::KeyReply KvStore::add(std::int32_t node_rank, const wire::KeyRequest& requ
     const std::string& key = request.keys.front();
     std::int64_t number = 0;
     std::int64_t version = 0;
+    RequestId by{-1, 0};  // of the set that it adds to
     if (const auto found = values_.find(key); found != values_.end()) {
         const auto text = base64_decode(found->second.text);
         const auto value = text ? to_int(*text) : std::nullopt;
@@ -222,6 +264,7 @@ wire::KeyReply KvStore::add(std::int32_t node_rank, const wire::KeyRequest& requ
         }
         number = *value;
         version = found->second.version;
+        by = found->second.by;
     }
     const auto this_one = std::pair{node_rank, request.id};
     if (!counted_.contains(this_one) && !outdated(key, request)) {
@@ -233,7 +276,7 @@ wire::KeyReply KvStore::add(std::int32_t node_rank, const wire::KeyRequest& requ
             return refuse(request.id, room.error());
         }
         counted_.insert(this_one);
-        store(key, std::move(text), false, version);
+        store(key, std::move(text), false, version, by);
     }
     wire::KeyReply reply = accept(request.id);
     reply.number = number;
@@ -266,7 +309,7 @@ wire::KeyReply KvStore::cas(std::int32_t node_rank, const wire::KeyRequest& requ
     }
     counted_.insert(this_one);
     reply.version = ++version_;
-    store(key, request.value, false, reply.version);
+    store(key, request.value, false, reply.version, this_one);
     reply.has_value = true;
     reply.value = request.value;
     return reply;
@@ -295,6 +338,7 @@ wire::KeyReply KvStore::remove(std::int32_t node_rank, const wire::KeyRequest& r
     if (exists) {
         counted_.insert(this_one);
         bytes_ -= found->second.text.size();
+        note_replaced(key, found->second);
         values_.erase(found);
     }
     if (exists || request.replay) {

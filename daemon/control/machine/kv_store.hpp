@@ -14,6 +14,8 @@
 //   another node replays later what they should have met;
 // * a cas whose answer was lost with the daemon, and on whose value another rank has swapped since,
 //   is not swapped when it is sent again;
+// * a set whose answer was lost with the daemon comes, sent again, after what others have set
+// since;
 // * a counter that is also set, from other nodes than those that add, may come back without
 //   additions, or with ones from before the set. One that is only added to comes back exactly.
 // A barrier helps: an agent replays before it sends on what its ranks ask, so once every rank is
@@ -47,7 +49,7 @@ class KvStore {
         : world_size_(static_cast<std::size_t>(world_size)), version_(now * kChangesPerMilli) {}
 
     // Takes one request; returns every answer that is due now, to whomever. A request id that the
-    // node has sent before replaces the earlier one and counts once.
+    // node has sent before replaces the earlier one and counts once. A node's ids rise.
     std::vector<Answer> request(std::int32_t node_rank, const wire::KeyRequest& request,
                                 TimePoint now);
     // Answers timed_out to whoever has waited too long, naming what was missing.
@@ -58,17 +60,19 @@ class KvStore {
     // More than a daemon can make, so that the next one's versions begin above.
     static constexpr std::int64_t kChangesPerMilli = 1000;
 
+    using RequestId = std::pair<std::int32_t, std::uint64_t>;  // node rank, its request's id
     struct Value {
         std::string text;          // base 64
         std::int64_t version = 0;  // of the last set or cas; 0 if it was only added to
         bool once = false;
+        RequestId by{-1, 0};  // the set or cas that gave it `version`; node -1: none has
     };
     struct Barrier {
         std::map<std::int32_t, std::uint64_t> times;  // by rank: how often it has arrived
         std::uint64_t done = 0;                       // how often every rank has
         std::size_t ahead = 0;                        // ranks that have more often than that
     };
-    using WaiterId = std::pair<std::int32_t, std::uint64_t>;  // node rank, its request's id
+    using WaiterId = RequestId;
     struct Waiter {
         std::vector<std::string> keys;  // wait: what must exist
         std::size_t left = 0;           // of those; the ones behind exist, or did
@@ -82,11 +86,14 @@ class KvStore {
     wire::KeyReply apply(std::int32_t node_rank, const wire::KeyRequest& request);
     // All of them or none; `once` as in the request.
     Status check_room(const Pairs& pairs, bool once) const;
-    void store(const std::string& key, std::string text, bool once, std::int64_t version);
+    void store(const std::string& key, std::string text, bool once, std::int64_t version,
+               const RequestId& by);
+    void note_replaced(const std::string& key, const Value& value);
     bool outdated(const std::string& key, const wire::KeyRequest& request) const;
+    std::optional<std::int64_t> version_of(const std::string& key, const RequestId& by) const;
 
-    wire::KeyReply set(const wire::KeyRequest& request, Pairs pairs);
-    wire::KeyReply multi_set(const wire::KeyRequest& request);
+    wire::KeyReply set(std::int32_t node_rank, const wire::KeyRequest& request, Pairs pairs);
+    wire::KeyReply multi_set(std::int32_t node_rank, const wire::KeyRequest& request);
     wire::KeyReply get(const wire::KeyRequest& request) const;
     wire::KeyReply multi_get(const wire::KeyRequest& request) const;
     wire::KeyReply add(std::int32_t node_rank, const wire::KeyRequest& request);
@@ -110,7 +117,11 @@ class KvStore {
     std::map<std::string, Barrier> barriers_;
     // (node, id) of additions, arrivals, deletions and cas that swapped: what must not happen
     // twice.
-    std::set<std::pair<std::int32_t, std::uint64_t>> counted_;
+    std::set<RequestId> counted_;
+    // The newest set or cas of a node whose value another node has replaced, or somebody deleted,
+    // and its version: sent again because its answer was lost, it must not come back.
+    std::map<std::pair<std::string, std::int32_t>, std::pair<std::uint64_t, std::int64_t>>
+        replaced_;
     std::map<WaiterId, Waiter> waiters_;
     // Each waiter at one key that it misses, or at its barrier, so that whatever else comes to be
     // costs it nothing: 98,304 ranks wait for 768 NCCL ids.

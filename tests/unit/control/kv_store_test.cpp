@@ -1,3 +1,4 @@
+// size: every operation, sent once, sent again and replayed
 #include "daemon/control/machine/kv_store.hpp"
 
 #include "job/base/limits.hpp"
@@ -179,6 +180,54 @@ TEST_F(Exchange, ACasThatSwappedSaysSoAgain) {
     const auto again = cas(1, "", "a");
     EXPECT_TRUE(again.swapped);
     EXPECT_EQ(now(), "b") << "it does not swap a second time";
+}
+
+// It was set a second time: over what another rank had set since, and what somebody had deleted.
+TEST_F(Exchange, ASetThatIsSentAgainSetsNothing) {
+    const auto first = set(1, "k", "a")[0].reply;
+    EXPECT_EQ(set(1, "k", "a")[0].reply.version, first.version) << "nobody has set it since";
+    auto other = make(1, "set", {"k"});
+    other.value = base64_encode("b");
+    EXPECT_TRUE(ask(1, other)[0].reply.ok) << "another node's request of that number";
+    const auto again = set(1, "k", "a")[0].reply;
+    EXPECT_TRUE(again.ok);
+    EXPECT_EQ(again.version, first.version) << "by which it is older, should it be replayed";
+    EXPECT_EQ(now(), "b");
+    ask(0, make(2, "delete", {"k"}));
+    EXPECT_TRUE(ask(1, other)[0].reply.ok);
+    EXPECT_TRUE(set(1, "k", "a")[0].reply.ok);
+    EXPECT_EQ(now(), "not_found");
+    set(3, "k", "c");
+    EXPECT_EQ(now(), "c");
+    EXPECT_TRUE(set(1, "k", "a")[0].reply.ok);
+    EXPECT_EQ(now(), "c") << "older than what its own node has set";
+    EXPECT_TRUE(cas(7, "c", "d", 1).swapped);
+    EXPECT_TRUE(set(3, "k", "c")[0].reply.ok);
+    EXPECT_EQ(now(), "d");
+}
+
+TEST_F(Exchange, AMultiSetThatIsSentAgainSetsNothing) {
+    auto request = make(1, "multi_set", {"a", "b"});
+    request.values = {"MQ==", "Mg=="};
+    const auto first = ask(0, request)[0].reply;
+    auto other = make(1, "set", {"a"});
+    other.value = base64_encode("new");
+    EXPECT_TRUE(ask(1, other)[0].reply.ok);
+    EXPECT_TRUE(ask(1, make(2, "delete", {"b"}))[0].reply.ok);
+    const auto again = ask(0, request)[0].reply;
+    EXPECT_TRUE(again.ok);
+    EXPECT_EQ(again.version, first.version);
+    EXPECT_EQ(now("a"), "new");
+    EXPECT_EQ(now("b"), "not_found");
+}
+
+// It had been refused, so nothing of it was done.
+TEST_F(Exchange, ASetThatWasRefusedMayBeSentAgain) {
+    auto request = make(1, "set", {"k"});
+    request.value = std::string(limits::kValueBytes * 2, 'A');
+    EXPECT_EQ(ask(0, request)[0].reply.error, "invalid");
+    EXPECT_TRUE(set(1, "k", "v")[0].reply.ok);
+    EXPECT_EQ(now(), "v");
 }
 
 TEST_F(Exchange, ACasThatCreatesWakesWhoWaits) {
