@@ -34,10 +34,11 @@ class RankLog {
         bool may_punch = true;  // tests: a file system that cannot
     };
 
-    // Opens or creates the file; a log of an earlier generation is continued.
+    // Opens or creates the file; a log of an earlier generation is continued. What is appended is
+    // noted as output of `generation`.
     static Result<RankLog> open(const std::filesystem::path& path, const Caps& caps,
-                                std::int32_t generation = 1);
-    static Result<RankLog> open(const std::filesystem::path& path, std::int32_t generation = 1) {
+                                std::int32_t generation);
+    static Result<RankLog> open(const std::filesystem::path& path, std::int32_t generation) {
         return open(path, Caps(), generation);
     }
 

@@ -1,4 +1,5 @@
 // Launch node: a launcher in Python that starts ranks, through a real agent.
+#include "job/model/log_marks.hpp"
 #include "tests/unit/agent/agent_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -50,6 +51,16 @@ JobSpec launcher(const std::string& child, const std::string& after = "", std::i
             after};
     return spec;
 }
+
+// A rank that hands over a pipe of its own, which it prints into from then on.
+constexpr const char* kHandsOver =
+    "import array\n"
+    "r, w = os.pipe()\n"
+    "s = connect()\n"
+    "s.sendmsg([json.dumps({'op': 'hello', 'id': 1, 'rank': rank}).encode()],\n"
+    "          [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [r]))])\n"
+    "assert json.loads(s.recv(4096)) == {'id': 1, 'ok': True, 'known': True}\n"
+    "os.dup2(w, 1)\n";
 
 class ChildrenTest : public AgentTest {
   protected:
@@ -174,13 +185,7 @@ TEST_F(ChildrenTest, ALauncherThatJoinsTwoRanksLinesLosesNoLossOfAFileOfTheRanks
 
 TEST_F(ChildrenTest, AnOutputThatIsHandedOverHasALogAndASeriesOfItsOwn) {
     FakeDaemon daemon{
-        launcher("import array\n"
-                 "r, w = os.pipe()\n"
-                 "s = connect()\n"
-                 "s.sendmsg([json.dumps({'op': 'hello', 'id': 1, 'rank': rank}).encode()],\n"
-                 "          [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [r]))])\n"
-                 "assert json.loads(s.recv(4096)) == {'id': 1, 'ok': True, 'known': True}\n"
-                 "os.dup2(w, 1)\n"
+        launcher(std::string{kHandsOver} +
                  "for step in range(1, 4): print('step: %d, loss: %d.%d' % (step, rank, step), "
                  "flush=True)"),
         ranks(2)};
@@ -189,6 +194,17 @@ TEST_F(ChildrenTest, AnOutputThatIsHandedOverHasALogAndASeriesOfItsOwn) {
                                             Pair(1, ElementsAre(1.1, 1.2, 1.3))));
     EXPECT_THAT(rank_log(0), HasSubstr("loss: 0.3"));
     EXPECT_EQ(rank_log(1), "step: 1, loss: 1.1\nstep: 2, loss: 1.2\nstep: 3, loss: 1.3\n");
+}
+
+// Lines of every generation were those of the first, for all ranks of a launcher but its first.
+TEST_F(ChildrenTest, ALogOfItsOwnIsNotedWithTheGenerationThatWritesIt) {
+    FakeDaemon daemon{launcher(std::string{kHandsOver} + "print('hello', flush=True)"), ranks(2)};
+    daemon.generation = 2;
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_EQ(rank_log(1), "hello\n");
+    const std::string marks = text_of(log_marks_path(folder / wire::rank_log_name(1)));
+    ASSERT_GE(marks.size(), kLogMarkBytes);
+    EXPECT_EQ(decode_log_mark(marks.data()).generation, 2);
 }
 
 TEST_F(ChildrenTest, TheRankThatFailedFirstIsToldWithItsOwnEnd) {

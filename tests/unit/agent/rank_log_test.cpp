@@ -30,7 +30,7 @@ std::string piece(int i) {
 
 TEST(RankLog, KeepsTheBeginningAndTheNewestAndFreesTheMiddle) {
     const TemporaryFolder folder;
-    auto log = RankLog::open(folder / "log", small());
+    auto log = RankLog::open(folder / "log", small(), 1);
     ASSERT_TRUE(log);
     constexpr int kPieces = 1 << 16;  // 1 MiB
     for (int i = 0; i < kPieces; ++i) {
@@ -105,7 +105,7 @@ TEST(RankLog, MarksLieFartherApartTheMoreThereAre) {
 
 TEST(RankLog, TailHoldsTheLastBytesPrintable) {
     const TemporaryFolder folder;
-    auto log = RankLog::open(folder / "log", small());
+    auto log = RankLog::open(folder / "log", small(), 1);
     ASSERT_TRUE(log);
     log->append("abc");
     EXPECT_EQ(log->tail(), "abc");
@@ -120,8 +120,8 @@ TEST(RankLog, TailHoldsTheLastBytesPrintable) {
 
 TEST(RankLog, IsContinuedByTheNextGeneration) {
     const TemporaryFolder folder;
-    RankLog::open(folder / "log")->append("one\n");
-    auto log = RankLog::open(folder / "log");
+    RankLog::open(folder / "log", 1)->append("one\n");
+    auto log = RankLog::open(folder / "log", 1);
     EXPECT_EQ(log->size(), 4);
     log->append("two\n");
     EXPECT_EQ(text_of(folder / "log"), "one\ntwo\n");
@@ -131,7 +131,7 @@ TEST(RankLog, StopsAtTheCapWhereTheMiddleCannotBeFreedAndSaysSo) {
     const TemporaryFolder folder;
     RankLog::Caps caps = small();
     caps.may_punch = false;
-    auto log = RankLog::open(folder / "log", caps);
+    auto log = RankLog::open(folder / "log", caps, 1);
     ASSERT_TRUE(log);
     for (int i = 0; i < 1 << 16; ++i) {
         log->append(piece(i));
@@ -152,7 +152,7 @@ TEST(RankLog, AFullDiskLosesBytesCountsThemAndSaysSoLater) {
     {
         const std::string ballast(40 << 10, 'x');
         ASSERT_TRUE(write_file_atomic(folder / "ballast", ballast));
-        auto log = RankLog::open(folder / "log");
+        auto log = RankLog::open(folder / "log", 1);
         ASSERT_TRUE(log);
         const std::string chunk(16 << 10, 'a');
         log->append(chunk);
@@ -174,7 +174,7 @@ TEST(RankLog, WhatWasLostLastIsSaidAtTheEndOfTheOutput) {
     }
     {
         ASSERT_TRUE(write_file_atomic(folder / "ballast", std::string(40 << 10, 'x')));
-        auto log = RankLog::open(folder / "log");
+        auto log = RankLog::open(folder / "log", 1);
         ASSERT_TRUE(log);
         EXPECT_EQ(log->lost_why(), "");
         const std::string chunk(16 << 10, 'a');
