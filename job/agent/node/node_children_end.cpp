@@ -150,6 +150,9 @@ NodeChildren::Ended NodeChildren::end_of(std::int32_t local, const wire::Exited&
     out.pid = child->pid;
     if (child->log) {
         child->log->end();
+        if (std::string lost = child->log->loss_warning(one.rank); !lost.empty()) {
+            warn_once(one.rank, std::move(lost));
+        }
     }
     if (child->pid == setup_->launcher) {
         out.output = launcher.log_tail;

@@ -367,11 +367,9 @@ void RankGroup::finish(Rank& rank, wire::Exited exited) {
     rank.output.close(ec);
     rank.process.close(ec);
     rank.log.end();
-    if (rank.log.lost_bytes() > 0) {
+    if (std::string lost = rank.log.loss_warning(rank.rank); !lost.empty()) {
         // Before its end: of a job that has ended nothing more is heard.
-        handlers_.warned(rank.rank, "rank " + std::to_string(rank.rank) + " lost " +
-                                        std::to_string(rank.log.lost_bytes()) +
-                                        " bytes of its output: " + rank.log.lost_why());
+        handlers_.warned(rank.rank, std::move(lost));
     }
     log::info("rank ended", {{"rank", rank.rank},
                              {"generation", rank.generation},

@@ -63,6 +63,12 @@ std::string RankLog::lost_why() const {
                                   : errno_error("write", write_error_).message;
 }
 
+std::string RankLog::loss_warning(std::int32_t rank) const {
+    return lost_ == 0 ? ""
+                      : "rank " + std::to_string(rank) + " lost " + std::to_string(lost_) +
+                            " bytes of its output: " + lost_why();
+}
+
 std::string RankLog::loss_mark() const {
     return "\n[lockstep: " + std::to_string(unsaid_) + " bytes were lost, " + lost_why() + "]\n";
 }

@@ -55,6 +55,8 @@ class RankLog {
     std::int64_t lost_bytes() const { return lost_; }
     // Why the last of them were lost, as a clause; "" = none was.
     std::string lost_why() const;
+    // What the job's user is told of it; "" = none was.
+    std::string loss_warning(std::int32_t rank) const;
 
   private:
     RankLog(UniqueFd fd, std::int64_t size, const Caps& caps, LogMarker marker,

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
 #include <map>
 
@@ -205,6 +206,26 @@ TEST_F(ChildrenTest, ALogOfItsOwnIsNotedWithTheGenerationThatWritesIt) {
     const std::string marks = text_of(log_marks_path(folder / wire::rank_log_name(1)));
     ASSERT_GE(marks.size(), kLogMarkBytes);
     EXPECT_EQ(decode_log_mark(marks.data()).generation, 2);
+}
+
+// Such a job succeeded without a word.
+TEST_F(ChildrenTest, OutputThatAFullDiskHasLostIsWarnedOfBeforeItsRanksEnd) {
+    const auto log = folder / wire::rank_log_name(1);
+    ASSERT_TRUE(write_file_atomic(log, ""));
+    if (::mount("/dev/full", log.c_str(), "", MS_BIND, nullptr) != 0) {
+        GTEST_SKIP() << "needs the right to mount";
+    }
+    FakeDaemon daemon{launcher(std::string{kHandsOver} + "print('hello', flush=True)"), ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    ::umount2(log.c_str(), MNT_DETACH);
+    EXPECT_THAT(warnings(daemon),
+                ElementsAre("rank 1 lost 6 bytes of its output: the disk was full"));
+    bool warned = false;
+    for (const wire::AgentMessage& message : daemon.messages) {
+        warned = warned || std::holds_alternative<wire::Warned>(message);
+        EXPECT_TRUE(warned || !std::holds_alternative<wire::Exited>(message))
+            << "of a job that has ended nothing is heard";
+    }
 }
 
 TEST_F(ChildrenTest, TheRankThatFailedFirstIsToldWithItsOwnEnd) {
