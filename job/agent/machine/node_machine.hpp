@@ -59,6 +59,8 @@ class NodeMachine {
     // live here.
     std::int32_t generation() const { return run_.world.generation; }
     bool ranks_run() const { return run_.phase == Phase::running; }
+    // They are prepared, and START has not come.
+    bool ranks_ready() const { return run_.phase == Phase::ready; }
     // The processes of its ranks, also after they have ended; empty before they are there.
     const std::vector<wire::StartedRank>& started() const { return run_.started; }
     bool connected() const { return connected_; }

@@ -132,11 +132,15 @@ class Node {
     void take_job(JobSpec spec);
     void keep_to_what_is_signed();
 
+    // node_tasks.cpp
+    RankTasks::Handlers task_handlers();
+    void expect_tasks();
+    std::optional<task_wire::Plan> plan_task(const task_wire::Hello& hello) const;
+
     // node_ranks.cpp
     RankGroup::Handlers group_handlers();
     NodeChildren::Handlers child_handlers();
     RankReports::Handlers report_handlers();
-    RankTasks::Handlers task_handlers();
     RasWatch::Handlers nccl_handlers();
     InspectorWatch::Handlers inspector_handlers();
     void expect_inspector();
@@ -147,7 +151,6 @@ class Node {
     void begin_standbys(std::vector<SpawnRequest> requests,
                         const std::vector<wire::StartedRank>& started);
     void begin_children(std::int64_t launcher);
-    task_wire::Plan plan_task(const task_wire::Hello& hello) const;
     bool has_launcher() const { return spec_ && spec_->launch == Launch::node; }
     void on_rank_ending(std::int32_t rank);
     void on_rank_exited(wire::Exited exited);

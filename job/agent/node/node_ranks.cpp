@@ -62,21 +62,6 @@ RankReports::Handlers Node::report_handlers() {
     return out;
 }
 
-RankTasks::Handlers Node::task_handlers() {
-    RankTasks::Handlers out;
-    out.plan = [this](const task_wire::Hello& hello) { return plan_task(hello); };
-    out.all_here = [this](std::int32_t generation, std::vector<wire::StartedRank> ranks) {
-        take(node_input::RanksStarted{generation, std::move(ranks)});
-    };
-    out.missing = [this](std::string why) {
-        if (!machine_.stopping()) {
-            fault(-1, CauseClass::scheduler, std::move(why));
-            group_.stop(config_.timing.grace);
-        }
-    };
-    return out;
-}
-
 RasWatch::Handlers Node::nccl_handlers() {
     RasWatch::Handlers out;
     out.seen = [this](std::int32_t rank, const RankReport& row) { reports_.seen(rank, row); };
@@ -120,6 +105,7 @@ RankPlanner Node::planner() const {
 void Node::perform(const node_effect::PrepareRanks& prepare) {
     here_.reset();  // first: what it has listened on is free again
     here_.emplace(Generation{prepare.world, CheckpointSignal{*spec_, group_}});
+    rank_tasks_.look_again();  // of the generation before, whose ABORT may have been lost
     if (!here_->world.address.empty()) {
         address_ = here_->world.address;  // where its peers have reached it
     }
@@ -185,20 +171,14 @@ Status Node::open_meeting_place() {
 
 void Node::perform(const node_effect::DropRanks&) {
     reports_.close();
+    rank_tasks_.look_again();
 }
 
 void Node::perform(const node_effect::StartRanks&) {
     ports_.release(here_->world, here_->meeting_place.serves());
     warn_of_missing_hooks();
     if (spec_->launch == Launch::task) {
-        const Status expected =
-            rank_tasks_.expect(*spec_, here_->world.generation, std::exchange(here_->plans, {}),
-                               here_->world.node_rank == 0);
-        if (!expected) {
-            take(node_input::RanksNotStarted{cause_of_start(expected.error()),
-                                             environment_.masked(expected.error().message),
-                                             group_.running()});
-        }
+        expect_tasks();
         return;
     }
     start_processes();
@@ -255,34 +235,6 @@ void Node::begin_children(std::int64_t launcher) {
         setup.capture = std::pair{spec_->capture.preset, spec_->capture.loss};
     }
     children_.begin(std::move(setup));
-}
-
-task_wire::Plan Node::plan_task(const task_wire::Hello& hello) const {
-    task_wire::Plan out;
-    if (!here_ || !machine_.ranks_run() || hello.generation != here_->world.generation ||
-        hello.local_rank >= here_->world.local_ranks ||
-        hello.rank != here_->world.first_rank + hello.local_rank) {
-        out.refused = "rank " + std::to_string(hello.rank) + " of generation " +
-                      std::to_string(hello.generation) + " is not expected on this node";
-        return out;
-    }
-    if (spec_->framework == Framework::mpi && !has_process_manager(hello.environment)) {
-        out.refused =
-            "srun gives its tasks no PMI here: name one that the MPI library knows, with "
-            "SLURM_MPI_TYPE (pmix, pmi2) in /environment";
-        return out;
-    }
-    auto plan = planner().plan_of(hello.local_rank, here_->directory,
-                                  environment_.of_task(hello.environment));
-    if (!plan) {
-        out.refused = plan.error().message;
-        return out;
-    }
-    out.program = std::move(plan->process.program);
-    out.argv = std::move(plan->process.argv);
-    out.directory = std::move(plan->process.directory);
-    out.environment = std::move(plan->process.environment);
-    return out;
 }
 
 void Node::on_rank_ending(std::int32_t rank) {

@@ -42,9 +42,9 @@ Status RankTasks::expect(const JobSpec& spec, std::int32_t generation,
     here_.clear();
     generation_ = generation;
     expected_ = plans.size();
-    if (auto expected = group_.expect(generation, std::move(plans)); !expected) {
-        return expected;
-    }
+    const Status expected = group_.expect(generation, std::move(plans));
+    look_again();  // also of ranks that cannot come: their tasks are sent away
+    LOCKSTEP_TRY(expected);
     if (!first) {
         return {};
     }
@@ -56,6 +56,12 @@ Status RankTasks::expect(const JobSpec& spec, std::int32_t generation,
     log::info("starting the ranks with srun", {{"generation", generation}});
     tasks_.spawn("srun", run_srun(std::move(*command), generation));
     return {};
+}
+
+void RankTasks::look_again() {
+    if (gate_) {
+        gate_->look_again();
+    }
 }
 
 void RankTasks::close() {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,8 @@ namespace lockstep {
 class RankTasks {
   public:
     struct Handlers {
-        // What a task is to become, or why it may not.
-        std::function<task_wire::Plan(const task_wire::Hello& hello)> plan;
+        // What a task is to become, or why it may not; nothing: not before START.
+        std::function<std::optional<task_wire::Plan>(const task_wire::Hello& hello)> plan;
         // Every expected rank of this node is there.
         std::function<void(std::int32_t generation, std::vector<wire::StartedRank> ranks)> all_here;
         // srun has ended before they were, in words.
@@ -37,6 +38,8 @@ class RankTasks {
     // These ranks of the generation are tasks that come from now on. `first`: this node runs srun.
     Status expect(const JobSpec& spec, std::int32_t generation,
                   std::vector<RankGroup::RankPlan> plans, bool first);
+    // Tasks that wait for START are asked for again: it has come, or their generation is over.
+    void look_again();
     // No task comes any more; srun is killed.
     void close();
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <set>
 
@@ -18,8 +19,9 @@ using StreamDescriptor = net::posix::stream_descriptor;
 
 // One task on its way in.
 struct TaskPeer {
-    explicit TaskPeer(net::io_context& io) : socket(io) {}
+    explicit TaskPeer(net::io_context& io) : socket(io), again(io) {}
     StreamDescriptor socket;
+    net::steady_timer again;  // cancelled when it is to be planned again
     task_wire::Reader reader;
     UniqueFd output;
 };
@@ -105,7 +107,35 @@ TaskGate::~TaskGate() {
     state_->listener.close(ec);
     for (const auto& peer : state_->peers) {
         peer->socket.close(ec);
+        peer->again.cancel();
     }
+}
+
+void TaskGate::look_again() {
+    for (const auto& peer : state_->peers) {
+        peer->again.cancel();
+    }
+}
+
+// srun may start a task before its own node's agent has heard START.
+Task<std::optional<task_wire::Plan>> TaskGate::wait_for_plan(std::shared_ptr<State> state,
+                                                             std::shared_ptr<TaskPeer> peer,
+                                                             const task_wire::Hello& hello) {
+    auto plan = state->handlers.plan(hello);
+    if (!plan) {
+        log::info("a task waits for START",
+                  {{"rank", hello.rank}, {"generation", hello.generation}});
+    }
+    while (!plan) {
+        ErrorCode ec;
+        peer->again.expires_at(std::chrono::steady_clock::time_point::max());
+        co_await peer->again.async_wait(into(ec));
+        if (!state->open) {
+            co_return std::nullopt;
+        }
+        plan = state->handlers.plan(hello);
+    }
+    co_return plan;
 }
 
 Task<void> TaskGate::listen(std::shared_ptr<State> state) {
@@ -132,9 +162,12 @@ Task<void> TaskGate::serve(std::shared_ptr<State> state, std::shared_ptr<TaskPee
     auto hello = first ? task_wire::decode_hello(*first)
                        : Result<task_wire::Hello>{fail(Errc::unavailable, "gone")};
     if (hello && peer->output && state->open) {
-        const task_wire::Plan plan = state->handlers.plan(*hello);
-        const bool told = co_await write_frame(*peer, encode(plan));
-        if (told && plan.refused.empty()) {
+        const auto plan = co_await wait_for_plan(state, peer, *hello);
+        bool told = false;
+        if (plan) {
+            told = co_await write_frame(*peer, encode(*plan));
+        }
+        if (told && plan->refused.empty()) {
             const auto second = co_await read_frame(*peer);
             const auto pid = second ? task_wire::decode_pid(*second)
                                     : Result<std::int64_t>{fail(Errc::unavailable, "gone")};

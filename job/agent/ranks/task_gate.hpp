@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -22,12 +23,16 @@ class TaskGate {
         UniqueFd output;
     };
     struct Handlers {
-        std::function<task_wire::Plan(const task_wire::Hello&)> plan;
+        // Nothing: it is too early to say, the task waits for look_again().
+        std::function<std::optional<task_wire::Plan>(const task_wire::Hello&)> plan;
         std::function<void(Started)> started;
     };
     static Result<std::unique_ptr<TaskGate>> open(TaskGroup& tasks, const std::string& path,
                                                   Handlers handlers);
     ~TaskGate();
+    // What a task waits for may have come, or will not come any more: soon, not in here, each that
+    // waits is planned again.
+    void look_again();
     TaskGate(const TaskGate&) = delete;
     TaskGate& operator=(const TaskGate&) = delete;
 
@@ -36,6 +41,9 @@ class TaskGate {
     explicit TaskGate(std::shared_ptr<State> state) : state_(std::move(state)) {}
     static Task<void> listen(std::shared_ptr<State> state);
     static Task<void> serve(std::shared_ptr<State> state, std::shared_ptr<struct TaskPeer> peer);
+    static Task<std::optional<task_wire::Plan>> wait_for_plan(std::shared_ptr<State> state,
+                                                              std::shared_ptr<struct TaskPeer> peer,
+                                                              const task_wire::Hello& hello);
     std::shared_ptr<State> state_;
 };
 

@@ -8,8 +8,9 @@
 //   STARTED pid                                   →
 //   EXITED code, signal                           →
 //
-// [output]: the read end of the rank's stdout and stderr, passed with the first byte. If the agent
-// closes the connection the task kills its rank; if the task does, its rank is gone.
+// [output]: the read end of the rank's stdout and stderr, passed with the first byte. PLAN comes
+// once the agent has heard START, or its generation is over. If the agent closes the connection the
+// task kills its rank; if the task does, its rank is gone.
 #pragma once
 
 #include "job/base/json.hpp"

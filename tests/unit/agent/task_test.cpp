@@ -5,8 +5,12 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
+#include <optional>
 
 namespace lockstep::test {
 namespace {
@@ -178,6 +182,84 @@ TEST_F(TaskTest, StrangersAtTheGateDoNoHarm) {
     ASSERT_TRUE(write_file_atomic(folder / "go", ""));
     EXPECT_EQ(code_of(daemon, *agent), 0);
     EXPECT_EQ(daemon.count<wire::Exited>(), 2U);
+}
+
+// srun runs on the first node, and may start a task where START is still on its way: it was refused
+// for good, and the job failed after 300 s with rendezvous_timeout.
+class EarlyTaskTest : public TaskTest {
+  protected:
+    void SetUp() override { put_srun("#!/bin/sh\nexec sleep 600\n"); }
+    void TearDown() override {
+        if (task_ > 0 && !status_) {
+            ::kill(task_, SIGKILL);
+            ::waitpid(task_, nullptr, 0);
+        }
+        TaskTest::TearDown();
+    }
+    // As srun starts the first rank of the first generation.
+    void start_task() {
+        task_ = ::fork();
+        if (task_ == 0) {
+            ::setenv("SLURM_PROCID", "0", 1);
+            ::setenv("SLURM_LOCALID", "0", 1);
+            ::setenv("SLURM_NODEID", "0", 1);
+            ::setenv("LOCKSTEP_TASK_GENERATION", "1", 1);
+            ::execl(LOCKSTEP_AGENT, LOCKSTEP_AGENT, "task", "--attempt-dir", folder.path().c_str(),
+                    nullptr);
+            ::_exit(127);
+        }
+    }
+    bool task_ended() {
+        int status = 0;
+        if (!status_ && ::waitpid(task_, &status, WNOHANG) == task_) {
+            status_ = WEXITSTATUS(status);
+        }
+        return status_.has_value();
+    }
+    // An agent that is READY, and a task that waits there.
+    std::unique_ptr<AgentProcess> start_with_task(FakeDaemon& daemon) {
+        auto agent = start_until(daemon, [&] { return daemon.count<wire::Ready>() == 1; });
+        start_task();
+        const auto waits = [&] {
+            return agent->log().find("a task waits for START") != std::string::npos;
+        };
+        daemon.run_until([&] { return waits() || task_ended(); });
+        EXPECT_TRUE(waits() && !task_ended()) << agent->log();
+        return agent;
+    }
+    static FakeDaemon::Options without_start() {
+        FakeDaemon::Options options = ranks(1);
+        options.start = false;
+        return options;
+    }
+
+    pid_t task_ = -1;
+    std::optional<int> status_;
+};
+
+TEST_F(EarlyTaskTest, ATaskThatComesBeforeStartWaitsForIt) {
+    FakeDaemon daemon{task("echo here", 1), without_start()};
+    const auto agent = start_with_task(daemon);
+    daemon.send(0, wire::Start{1});
+    EXPECT_EQ(code_of(daemon, *agent), 0);
+    EXPECT_TRUE(daemon.run_until([&] { return task_ended(); }));
+    EXPECT_EQ(status_, 0);
+    EXPECT_EQ(rank_log(0), "here\n");
+    EXPECT_THAT(daemon.all<wire::Started>(), SizeIs(1));
+}
+
+TEST_F(EarlyTaskTest, ATaskWhoseGenerationIsAbortedBeforeStartIsSentAway) {
+    FakeDaemon::Options options = without_start();
+    options.stop_when_done = false;
+    FakeDaemon daemon{task("true", 1), options};
+    const auto agent = start_with_task(daemon);
+    daemon.generation = 2;  // that of the next WORLD
+    daemon.send(0, wire::Abort{1, "a test", 0});
+    EXPECT_TRUE(daemon.run_until([&] { return task_ended(); }));
+    EXPECT_EQ(status_, 125);
+    EXPECT_EQ(daemon.count<wire::Started>(), 0U);
+    daemon.send(0, wire::Stop{"a test", 1000});
+    EXPECT_EQ(code_of(daemon, *agent), 0);
 }
 
 TEST(TaskWire, ReadsBackWhatItWrites) {
