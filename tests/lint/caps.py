@@ -104,6 +104,8 @@ LOCAL = {
     "job/agent/preflight/preflight_versions.cpp": {"kVersionBytes": "read"},
     "job/agent/ranks/binding.cpp": {"kSysFileBytes": "read"},
     "job/agent/ranks/log_marker.hpp": {"kApart": "poll", "kRows": "poll"},
+    "job/agent/ranks/log_writer.cpp": {"kLogFarewell": "turn"},
+    "job/agent/ranks/log_writer.hpp": {"kQueueBytes": "buffer", "kPatience": "turn"},
     "job/agent/ranks/process_look.cpp": {"kDiskRead": "poll"},
     "job/agent/ranks/rank_group.cpp": {"kOutputBytes": "turn"},
     "job/agent/ranks/rank_identity.cpp": {"kEnvironmentFileBytes": "read", "kProcFileBytes": "read"},

@@ -11,6 +11,7 @@
 // a mark before it (torchrun --tee). The first of them that has a loss is believed.
 #pragma once
 
+#include "job/agent/ranks/log_writer.hpp"
 #include "job/agent/ranks/output_reader.hpp"
 #include "job/agent/ranks/rank_identity.hpp"
 #include "job/agent/ranks/secret_mask.hpp"
@@ -127,6 +128,7 @@ class NodeChildren {
 
     TaskGroup& tasks_;
     Handlers handlers_;
+    std::shared_ptr<LogWriter> logs_ = std::make_shared<LogWriter>();
     std::optional<Setup> setup_;
     std::vector<ChildPointer> children_;           // by local rank; null: not known
     std::vector<ChildPointer> strangers_;          // that are none of this node's ranks

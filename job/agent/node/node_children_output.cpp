@@ -33,7 +33,8 @@ void NodeChildren::open_log(Child& child) {
     const std::int32_t rank = setup_->first_rank + child.local;
     RankLog::Caps caps;
     caps.tail = limits::kRankTailBytes;
-    auto log = RankLog::open(setup_->logs / wire::rank_log_name(rank), caps, setup_->generation);
+    auto log =
+        RankLog::open(setup_->logs / wire::rank_log_name(rank), caps, setup_->generation, logs_);
     if (!log) {
         log::warn("no log for a rank, its output goes to its node's",
                   {{"rank", rank}, {"why", log.error().message}});

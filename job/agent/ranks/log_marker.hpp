@@ -1,5 +1,5 @@
-// Notes when a rank's log grew (job/model/log_marks.hpp). Owned by the rank's log; agent thread
-// only. What cannot be written is left out: a log without times is still a log.
+// Notes when a rank's log grew (job/model/log_marks.hpp). Owned by the log's file; one thread at
+// a time. What cannot be written is left out: a log without times is still a log.
 #pragma once
 
 #include "job/base/clock.hpp"

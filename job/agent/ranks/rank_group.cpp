@@ -72,7 +72,7 @@ void RankGroup::begin(std::int32_t generation) {
 Result<RankGroup::RankPointer> RankGroup::make_rank(RankPlan& plan) {
     RankLog::Caps caps;
     caps.tail = limits::kRankTailBytes;
-    auto log = RankLog::open(plan.log, caps, generation_);
+    auto log = RankLog::open(plan.log, caps, generation_, logs_);
     if (!log) {
         return fail(log.error().in("rank log"));
     }

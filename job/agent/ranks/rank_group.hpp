@@ -1,7 +1,8 @@
 // The rank processes of one generation on this node: starting, watching, stopping, their logs.
 // Policy: the first rank that fails is reported at once; its peers get a moment to write
 // what they saw, then SIGTERM, a grace, SIGKILL to their process groups. Nothing here blocks, also
-// not on a process that cannot be killed.
+// not on a process that cannot be killed; a file system that hangs holds it up for
+// LogWriter::kPatience, unless it does so while a log is opened.
 // Agent thread only. One object serves all generations of an agent, one after the other; it must
 // outlive the TaskGroup's coroutines.
 #pragma once
@@ -124,6 +125,7 @@ class RankGroup {
     Handlers handlers_;
     Timing timing_;
     std::int32_t generation_ = 0;
+    std::shared_ptr<LogWriter> logs_ = std::make_shared<LogWriter>();
     std::vector<RankPointer> ranks_;
     std::size_t running_ = 0;
     bool stopping_ = false;

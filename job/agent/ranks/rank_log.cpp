@@ -1,28 +1,19 @@
 #include "job/agent/ranks/rank_log.hpp"
 
-#include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
-#include <fcntl.h>
-#include <linux/falloc.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 
 namespace lockstep {
-namespace {
-constexpr std::int64_t kBlock = 4096;  // partial blocks are zeroed, not freed: punch whole ones
-}
 
 Result<RankLog> RankLog::open(const std::filesystem::path& path, const Caps& caps,
-                              std::int32_t generation) {
-    UniqueFd fd{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
-    struct stat info{};
-    if (!fd || ::fstat(fd.get(), &info) != 0) {
-        return fail(errno_error("open " + path.string(), errno));
-    }
-    return RankLog{std::move(fd), info.st_size, caps, LogMarker::open(path), generation};
+                              std::int32_t generation, std::shared_ptr<LogWriter> writer) {
+    auto file = LogFile::open(path, caps, generation);
+    LOCKSTEP_TRY(file);
+    std::shared_ptr<LogFile> shared =
+        writer ? writer->share(std::move(*file)) : std::shared_ptr<LogFile>{std::move(*file)};
+    return RankLog{std::move(shared), std::move(writer), caps.tail};
 }
 
 void RankLog::mask(const std::shared_ptr<const SecretMask>& mask) {
@@ -43,34 +34,11 @@ void RankLog::end() {
     if (masked_) {
         write(masked_->end(), SystemClock{}.wall());
     }
-    if (unsaid_ > 0 && !full_) {
-        look_at_size();
-        if (write_all(loss_mark())) {
-            unsaid_ = 0;
-        }
+    if (writer_) {
+        waiting_ = writer_->end(file_);
+    } else {
+        file_->end();
     }
-}
-
-std::string RankLog::lost_why() const {
-    if (lost_ == 0) {
-        return "";
-    }
-    if (full_) {
-        return "the log had reached " + std::to_string(caps_.total) +
-               " bytes and its file system cannot free the middle of a file";
-    }
-    return write_error_ == ENOSPC ? "the disk was full"
-                                  : errno_error("write", write_error_).message;
-}
-
-std::string RankLog::loss_warning(std::int32_t rank) const {
-    return lost_ == 0 ? ""
-                      : "rank " + std::to_string(rank) + " lost " + std::to_string(lost_) +
-                            " bytes of its output: " + lost_why();
-}
-
-std::string RankLog::loss_mark() const {
-    return "\n[lockstep: " + std::to_string(unsaid_) + " bytes were lost, " + lost_why() + "]\n";
 }
 
 void RankLog::write(std::string_view bytes, UnixMillis now) {
@@ -78,90 +46,40 @@ void RankLog::write(std::string_view bytes, UnixMillis now) {
         return;
     }
     keep_tail(bytes);
-    look_at_size();
-    marker_.mark(size_, now, generation_);
-    bool written = false;
-    if (!full_ && unsaid_ > 0) {
-        // Together with the bytes: on a disk that is still full there is no notice per piece.
-        written = write_all(loss_mark() + std::string{bytes});
-    } else if (!full_) {
-        written = write_all(bytes);
-    }
-    if (written) {
-        unsaid_ = 0;
+    if (writer_) {
+        writer_->append(file_, bytes, now);
     } else {
-        lost_ += static_cast<std::int64_t>(bytes.size());
-        unsaid_ += static_cast<std::int64_t>(bytes.size());
-    }
-    free_middle();
-}
-
-// A rank may have moved to another node, whose agent writes to the same file: what it has written
-// stays when this one, thought lost, goes on.
-void RankLog::look_at_size() {
-    struct stat info{};
-    if (::fstat(fd_.get(), &info) == 0) {
-        size_ = info.st_size;
+        file_->append(bytes, now);
     }
 }
 
-bool RankLog::write_all(std::string_view bytes) {
-    std::int64_t at = size_;
-    while (!bytes.empty()) {
-        const auto put = ::write(fd_.get(), bytes.data(), bytes.size());
-        if (put < 0 && errno == EINTR) {
-            continue;
-        }
-        if (put <= 0) {
-            write_error_ = put < 0 ? errno : EIO;
-            // Whole pieces or nothing: what was half written must not be taken for output.
-            if (at > size_ && ::ftruncate(fd_.get(), size_) != 0) {
-                log::debug("cannot cut a rank's log", {{"size", size_}});
-            }
-            return false;
-        }
-        at += put;
-        bytes.remove_prefix(static_cast<std::size_t>(put));
+std::string RankLog::loss_warning(std::int32_t rank) const {
+    const LogFile::State state = file_->state();
+    if (state.lost > 0) {
+        return "rank " + std::to_string(rank) + " lost " + std::to_string(state.lost) +
+               " bytes of its output: " + state.lost_why;
     }
-    size_ = at;
-    return true;
+    return waiting_ == 0 ? ""
+                         : "the last " + std::to_string(waiting_) +
+                               " bytes of the output of rank " + std::to_string(rank) +
+                               " were not in its log when it ended: the file system did not "
+                               "answer in time";
 }
 
 void RankLog::keep_tail(std::string_view bytes) {
-    if (bytes.size() >= caps_.tail) {
-        tail_ = bytes.substr(bytes.size() - caps_.tail);
+    if (bytes.size() >= tail_bytes_) {
+        tail_ = bytes.substr(bytes.size() - tail_bytes_);
         return;
     }
     tail_ += bytes;
-    if (tail_.size() > 2 * caps_.tail) {
-        tail_.erase(0, tail_.size() - caps_.tail);
+    if (tail_.size() > 2 * tail_bytes_) {
+        tail_.erase(0, tail_.size() - tail_bytes_);
     }
 }
 
 std::string RankLog::tail() const {
     const std::string_view all{tail_};
-    return printable(all.substr(all.size() - std::min(all.size(), caps_.tail)));
-}
-
-void RankLog::free_middle() {
-    const std::int64_t newest = caps_.total - caps_.head - caps_.chunk;
-    if (full_ || size_ - newest - punched_ < caps_.chunk) {
-        return;
-    }
-    const std::int64_t end = (size_ - newest) / kBlock * kBlock;
-    if (caps_.may_punch && ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                       punched_, end - punched_) == 0) {
-        punched_ = end;
-        return;
-    }
-    if (caps_.may_punch && errno == EINTR) {
-        return;  // the next append tries again
-    }
-    const std::string notice = "\n[lockstep: the log has reached " + std::to_string(caps_.total) +
-                               " bytes and this file system cannot free the middle of a file: "
-                               "the rest is not kept]\n";
-    write_all(notice);
-    full_ = true;
+    return printable(all.substr(all.size() - std::min(all.size(), tail_bytes_)));
 }
 
 }  // namespace lockstep

@@ -5,13 +5,17 @@
 #include "job/agent/machine/start_cause.hpp"
 #include "tests/support/temporary_folder.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace lockstep::test {
@@ -143,6 +147,37 @@ TEST_F(RankGroupTest, OutputThatAFullDiskHasLostIsWarnedOfBeforeTheRanksEnd) {
                 testing::MatchesRegex("rank 3 lost [0-9]+ bytes of its output: the disk was full"));
     group.reset();
     ::umount2(folder.path().c_str(), MNT_DETACH);
+}
+
+// The agent waited for the file server with it, and its node was lost.
+TEST_F(RankGroupTest, ARankWhoseLogHangsEndsAndIsWarnedOf) {
+    const auto log = folder.path() / wire::rank_log_name(3);
+    ASSERT_EQ(::mkfifo(log.c_str(), 0600), 0);
+    const UniqueFd reader{::open(log.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    ASSERT_TRUE(reader);
+    make(RankGroup::Timing{});
+    std::vector<RankGroup::RankPlan> plans;
+    plans.push_back(plan(3, "head -c 4000000 /dev/zero"));
+    ASSERT_TRUE(group->start(1, std::move(plans)));
+    io.run();
+    ASSERT_THAT(exits, SizeIs(1));
+    EXPECT_EQ(exits[0].exit_code, 0);
+    ASSERT_THAT(warnings, SizeIs(1));
+    EXPECT_THAT(warnings[0].second,
+                testing::MatchesRegex("rank 3 lost [0-9]+ bytes of its output: the file system did "
+                                      "not answer in time"));
+    // What has waited, and the notice of what has not.
+    std::string text;
+    while (!text.ends_with("in time]\n")) {
+        std::vector<char> buffer(1U << 20U);
+        pollfd readable{reader.get(), POLLIN, 0};
+        ::poll(&readable, 1, -1);
+        const auto got = ::read(reader.get(), buffer.data(), buffer.size());
+        text.append(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    }
+    const int before = LooseThread::abandoned();
+    group.reset();
+    EXPECT_EQ(LooseThread::abandoned(), before) << "its thread goes on, and ends";
 }
 
 TEST_F(RankGroupTest, AnotherGenerationUsesTheSameGroup) {
