@@ -1,5 +1,5 @@
 import {describe as suite, expect, it} from 'vitest';
-import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf, ranksOf, repeatedText, stateOf, withNew} from '../src/lib/story';
+import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, lossBroke, marksOf, newestEvents, phasesOf, ranksOf, repeatedText, stateOf, withNew} from '../src/lib/story';
 import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue, withoutMasked} from '../src/lib/spec';
 import {timeOfDay} from '../src/lib/format';
 import {MessageReader} from '../src/lib/sse';
@@ -76,6 +76,12 @@ suite('story', () => {
     expect(seen({state: 'running', hang: {}})).toEqual([2]);
     expect(seen({state: 'running'})).toEqual([4, 2]);
     expect(seen({state: 'failed', hang: {}})).toEqual([4, 2]);
+  });
+  it('another metric that is infinite is no loss that is no number', () => {
+    const seen = (anomaly: string, message: string) => ({seq: 1, time: at(5), kind: 'anomaly', rank: 1, data: {anomaly, message}}) as JobEvent;
+    expect(lossBroke(undefined)).toBe(false);
+    expect(lossBroke([seen('nonfinite', 'grad_norm is inf'), seen('nonfinite', 'val_loss is nan'), seen('loss_spike', 'loss is 9.5 at step 3')])).toBe(false);
+    expect(lossBroke([seen('nonfinite', 'grad_norm is inf'), seen('nonfinite', 'loss is nan'), seen('nonfinite', 'lr is nan')])).toBe(true);
   });
   it('phases follow each other without a hole, from the submission to the end', () => {
     const phases = phasesOf(job, 0);

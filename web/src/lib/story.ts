@@ -124,6 +124,9 @@ export function anomaliesOf(events: JobEvent[] | undefined, job?: Job): JobEvent
   return [...last.values()].reverse().filter((event) => !job || stateOf(job) !== 'hang' || event.data?.['anomaly'] !== 'hang');
 }
 
+/** Ranks reported a loss that is no number. Of other metrics fp16 makes an infinite one now and then, which says nothing of the loss. */
+export const lossBroke = (events?: JobEvent[]): boolean => !!events?.some(({data}) => data?.['anomaly'] === 'nonfinite' && /^loss is /.test(String(data['message'])));
+
 /** Generations that another one followed. */
 export const restarted = (job: Job): Generation[] => (job.attempts ?? []).flatMap((attempt) => attempt.generations).slice(0, -1);
 

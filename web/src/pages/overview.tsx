@@ -5,7 +5,7 @@ import {useMemo} from 'preact/hooks';
 import {clock, count, dateTime, duration, kNone, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {along, median, noNumbers, trend} from '../lib/series';
 import {ansi} from '../lib/text';
-import {advice, anomaliesOf, anomalyName, askedAt, causeLine, eta, isFailure, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf, repeatedText, restarted, stateOf} from '../lib/story';
+import {advice, anomaliesOf, anomalyName, askedAt, causeLine, eta, isFailure, kSpans, lastFrames, lossBroke, marksOf, phasesOf, plainly, ranksOf, repeatedText, restarted, stateOf} from '../lib/story';
 import type {Cause, Generation, Job, JobEvent, Series} from '../types';
 import {get, parameters} from '../state/api';
 import {now} from '../state/clock';
@@ -98,7 +98,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
   const before = failed.findLast((one) => one.cause) ?? again.findLast((one) => one.cause);
   const ratio = slow?.ratio;
   const isSlow = ratio !== undefined && ratio > 1.25;
-  const nan = (job.anomalies?.['nonfinite'] ?? 0) > 0;
+  const nan = lossBroke(events);
   return <div class="tiles">
     <Tile label="Is it learning?" tone={nan ? 'bad' : undefined} value={<><span class="num">{number(nan && losses.at(-1) === null ? 'nan' : lastLoss)}</span><Sparkline values={losses} label="Loss so far" width={110} height={28} /></>}
       note={nan ? 'some ranks reported a loss that is no number' : change === undefined ? (loss.state.value.loading ? '' : 'loss; too few steps for a trend') : Math.abs(change) < 0.002 ? 'loss has been level lately' : change < 0 ? `loss fell by ${percent(-change, 1)} lately` : `loss rose by ${percent(change, 1)} lately`} />
