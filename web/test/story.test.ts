@@ -173,6 +173,14 @@ suite('specifications', () => {
   it('comments are allowed, also beside URLs', () => {
     expect(parseDocument('{"a": "http://x", // why\n /* not */ "b": 1}')).toEqual({a: 'http://x', b: 1});
   });
+  it('a field that is there twice is refused as lockstepd refuses it, not left out', () => {
+    for (const twice of ['{"environment": {"A": "1"}, "environment": {}}', '[1, {"a": {"environment": 1, "b": [{"environment": 1}], "environment" : 2}}]', '{"environment": 1, // "x":\n"\\u0065nvironment": 1}']) {
+      expect(() => parseDocument(twice), twice).toThrow(new SyntaxError('the key "environment" appears twice'));
+    }
+    expect(() => parseDocument(`{"${'k'.repeat(70)}": 1, "${'k'.repeat(70)}": 2}`)).toThrow(`the key "${'k'.repeat(64)}" appears twice`);
+    const fine = {a: {a: {b: 1}, b: 'a'}, b: [{a: 1}, {a: '"a": {'}, 'a', 'a'], 'c"': '}', '__proto__ ': 1, '{': 2};
+    expect(parseDocument(JSON.stringify(fine))).toEqual(fine);
+  });
   it('whole numbers that this language cannot hold are refused, not rounded', () => {
     for (const number of ['9007199254740992', '-12345678901234567890']) expect(() => parseDocument(`{"a": [1, ${number}]}`)).toThrow(`${number}: whole numbers go to 2^53 - 1`);
     expect(parseDocument('{"a": 9007199254740991, "b": 1.12345678901234567, "c": 12345678901234567.0, "d": 12345678901234567e1, "e": "12345678901234567"} // 12345678901234567')).toEqual(

@@ -110,11 +110,24 @@ export function joinCommand(argv: string[]): string {
 
 /** JSON with comments, as `lockstep submit` reads it; throws a SyntaxError with the place. */
 export function parseDocument(text: string): unknown {
+  // Of a name that is there twice JSON.parse takes the last; lockstepd takes neither, in these words.
+  const open: Set<string>[] = [];
+  let word: string | undefined;
   // Strings are kept whole, so that // in a URL is no comment; line ends stay for the place of an error.
-  const bare = text.replace(/"(?:[^"\\]|\\.)*"|\/\/[^\n]*|\/\*[\s\S]*?\*\/|(?<![.\d])-?\d{16,}(?![.\deE])/g, (part) => {
+  const bare = text.replace(/"(?:[^"\\]|\\.)*"|\/\/[^\n]*|\/\*[\s\S]*?\*\/|(?<![.\d])-?\d{16,}(?![.\deE])|[{}:]/g, (part) => {
     if (part.startsWith('/')) return part.replace(/[^\n]/g, ' ');
-    if (part.startsWith('"') || Number.isSafeInteger(Number(part))) return part;
-    throw new SyntaxError(`${part.slice(0, 64)}: whole numbers go to 2^53 - 1 here`);
+    if (part.startsWith('"')) word = part;
+    else if (part === '{') open.push(new Set());
+    else if (part === '}') open.pop();
+    else if (part !== ':') {
+      if (!Number.isSafeInteger(Number(part))) throw new SyntaxError(`${part.slice(0, 64)}: whole numbers go to 2^53 - 1 here`);
+    } else if (word) {
+      const name = JSON.parse(word) as string;
+      word = undefined;
+      if (open.at(-1)?.has(name)) throw new SyntaxError(`the key "${name.slice(0, 64)}" appears twice`);
+      open.at(-1)?.add(name);
+    }
+    return part;
   });
   return JSON.parse(bare);
 }
