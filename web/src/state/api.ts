@@ -56,7 +56,9 @@ export async function ask(method: string, path: string, options: Options = {}): 
     if (!options.aside) unanswered();
     throw new ApiError(0, undefined, 'lockstepd does not answer');
   }
-  if (response.status !== 502 && response.status !== 504) answered();
+  const {status} = response;
+  // A proxy's word for a lockstepd that it does not reach; lockstepd's own 503 is a problem document.
+  if (status !== 502 && status !== 504 && (status !== 503 || response.headers.get('Content-Type')?.includes('problem+json'))) answered();
   else if (!options.aside) unanswered();
   return response;
 }
