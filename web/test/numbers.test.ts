@@ -1,6 +1,6 @@
 import {describe, expect, it} from 'vitest';
 import {bytes, clock, count, distinct, duration, loose, metricValue, number, parseRanks, rankRanges} from '../src/lib/format';
-import {charted, align, along, countBefore, median, near, noNumbers, smooth, totals, trend, usual, withMade, zigzag} from '../src/lib/series';
+import {aboveZero, charted, align, along, countBefore, median, near, noNumbers, smooth, totals, trend, usual, withMade, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
 import {jsonOf, numberOf} from '../src/lib/spec';
 import {csv, grafanaLink, promQl, shellWord} from '../src/lib/export';
@@ -158,6 +158,19 @@ it('PromQL has the names that are exported, or there is none', () => {
   expect(promQl('ls-1', 'data_wait_seconds')).toBe('quantile(0.5, lockstep_rank_data_wait_seconds{job_id="ls-1"})');
   expect(promQl('ls-1', 'tokens')).toBe('quantile(0.5, rate(lockstep_rank_tokens_total{job_id="ls-1"}[5m]))');
   expect(promQl('ls-1', 'accuracy')).toBeUndefined();
+});
+
+it('on a logarithmic axis a run that begins with step 0 begins with its first step after that', () => {
+  expect(aboveZero(0, 1000, [0, 10, 20, 1000])).toEqual([10, 1000]);
+  expect(aboveZero(-5, 1000, [0, 10, 20, 1000])).toEqual([10, 1000]);
+  expect(aboveZero(3, 1000, [0, 10, 1000])).toEqual([3, 1000]);
+  // Never from nothing, nor of no length.
+  for (const [low, high, xs] of [[0, 1, [0, 1]], [-1, 1, [0]], [0, 2, [1]], [0, 5, [0, 10]], [0, 1, []]] as [number, number, number[]][]) {
+    const [from, to] = aboveZero(low, high, xs);
+    expect(from, `${low} to ${high}`).toBeGreaterThan(0);
+    expect(to).toBe(high);
+    expect(from).toBeLessThan(to);
+  }
 });
 
 it('how long a run is to be and how many reports were bad are no curves', () => {

@@ -137,6 +137,11 @@ export function countBefore(xs: number[], x: number): number {
   return at < 0 ? xs.length : at;
 }
 
+/** What of low..high a logarithmic axis can show of ascending xs: from the first that is more than 0, a decade at least. */
+export function aboveZero(low: number, high: number, xs: number[]): [number, number] {
+  return [low > 0 ? low : Math.min(xs.find((x) => x > 0) ?? high, high / 10), high];
+}
+
 /** Where x is in ascending xs: the index of the nearest; -1 of none. */
 export function nearestIndex(xs: ArrayLike<number>, x: number): number {
   let low = 0;

@@ -7,7 +7,7 @@ import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import uPlot from 'uplot';
 import {columnsJson, copy, csv, download, fileName} from '../lib/export';
 import {count, dateTime, distinct, duration, kNone, number, timeOfDay} from '../lib/format';
-import {usual, type Column} from '../lib/series';
+import {aboveZero, usual, type Column} from '../lib/series';
 import {dark, flip, folded} from '../state/prefs';
 import {say, useNear, useWidth} from './basics';
 import {Menu} from './menu';
@@ -49,6 +49,7 @@ export interface ChartProps {
   zoom?: {min: number; max: number};
   setZoom?: (zoom?: {min: number; max: number}) => void;
   logY?: boolean;
+  /** Not of time. */
   logX?: boolean;
   clip?: boolean;
   format: (value: number | null | undefined, digits?: number) => string;
@@ -102,12 +103,11 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
       }},
     },
     scales: {
-      x: {time: props.xKind === 'time', distr: props.logX && !timed(props.xKind) ? 3 : 1,
+      x: {time: props.xKind === 'time', distr: props.logX ? 3 : 1,
         range: (_u, low, high) => {
           const {zoom} = props;
-          if (zoom) return [zoom.min, zoom.max];
-          if (low === null || high === null) return [0, 1];
-          return low === high ? [low - 1, high + 1] : [low, high];
+          const [from, to] = zoom ? [zoom.min, zoom.max] : low === null || high === null ? [0, 1] : low === high ? [low - 1, high + 1] : [low, high];
+          return props.logX ? aboveZero(from, to, props.x) : [from, to];
         }},
       y: {distr: props.logY ? 3 : 1,
         range: props.logY ? undefined : (_u, low, high) => {
@@ -294,7 +294,7 @@ export function Chart(given: ChartProps): JSX.Element {
     plot.current?.setSize({width, height});
   }, [width, height]);
   useEffect(() => {
-    plot.current?.setData([props.x, ...props.lines.map((line) => safeFor(line.values, props.logY))] as uPlot.AlignedData);
+    plot.current?.setData([props.x, ...props.lines.map((line) => safeFor(line.values, props))] as uPlot.AlignedData);
   }, [props.x, props.lines, props.zoom?.min, props.zoom?.max, shape]);
   useEffect(() => {
     plot.current?.redraw(false);
@@ -361,8 +361,8 @@ function MarkSign({left, mark, more}: PlacedMark): JSX.Element {
 }
 
 /** uPlot cannot draw nothing or less on a logarithmic axis. */
-function safeFor(values: Column, logY: boolean | undefined): Column {
-  return logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values;
+function safeFor(values: Column, {logX, logY, x}: ChartProps): Column {
+  return values.map((value, i) => (value !== null && (!logY || value > 0) && (!logX || x[i]! > 0) ? value : null));
 }
 
 const lastIndex = (values: Column): number => values.findLastIndex((value) => value !== null && value !== undefined);

@@ -213,7 +213,7 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
   }, [b, answer, view.smooth, view.by, shift, view.amount, amount]);
   return <>
     <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={built.nothing.length ? [...marks ?? [], ...built.nothing] : marks} xKind={view.x} height={height}
-      zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value, digits) => metricValue(metric, value, digits)} small={small}
+      zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX && !view.byTime} clip={view.clip} format={(value, digits) => metricValue(metric, value, digits)} small={small}
       command={gpus ? undefined : seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside} fold={metric} loading={state.value.loading}
       empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : isOver(job) ? 'Nothing was reported.' : 'Nothing was reported yet.'} />{children}</>;
 }
