@@ -192,6 +192,11 @@ test('a search over all ranks folds what they all printed', async () => {
   assert.match(await found.innerText(), /8 ×/);
   await found.getByRole('link', {name: /rank 0 starts/}).click();
   await page.getByRole('log', {name: 'Log of rank 0'}).locator('mark').first().waitFor();
+  // Whatever the case, as in the log of one rank, and as it stands where it is no regular expression.
+  for (const [query, hits] of [['q=STARTS.', 0], ['q=STARTS,', 1], ['q=R.NK \\d ENDS&regex=1', 0], ['q=R.NK \\d STARTS&regex=1', 1]]) {
+    await goTo(`#/jobs/${jobs.slow.id}/logs?${query.replaceAll(' ', '%20').replace('\\', '%5C')}&all=1`);
+    await (hits ? found.getByText('rank 0-7') : found.getByText('No rank has printed that', {exact: true})).waitFor();
+  }
   await goTo(`#/jobs/${jobs.slow.id}/rendezvous`);
   const {items} = await daemon.api('GET', `v1/jobs/${jobs.slow.id}/ranks`);
   await page.getByRole('row', {name: `${items[4].node} 4-7`}).waitFor();

@@ -1,5 +1,6 @@
 import {describe, expect, it} from 'vitest';
 import {ansi, clipped, levelOf, visible} from '../src/lib/text';
+import {searchPattern, searchQuery} from '../src/lib/search';
 
 describe('text of strangers', () => {
   it('writes out control, direction and invisible characters', () => {
@@ -43,4 +44,17 @@ it('a line knows its level', () => {
   expect(levelOf('KeyError: labels')).toBe('error');
   expect(levelOf('WARNING: slow')).toBe('warning');
   expect(levelOf('step 3 loss 0.2')).toBe('plain');
+});
+
+describe('what is searched for', () => {
+  it('is found by lockstepd as it is here: whatever the case, and as it stands unless it is a regular expression', () => {
+    const text = 'Loss (mean) [0.1] = $2 * a|b ^ c? {d} \\d+ e/f';
+    expect(text.toUpperCase().match(searchPattern(text, false)!)).toHaveLength(1);
+    const [, flag, asked] = /^(\(\?i\))(.*)$/.exec(searchQuery(text, false))!;
+    expect([flag, text.match(new RegExp(`^${asked}$`))?.[0]]).toEqual(['(?i)', text]);
+    // RE2 takes backslashes before punctuation alone for themselves.
+    expect(asked!.replace(/\\[^\w\s]/g, '')).toBe('Loss mean 01 = 2  ab  c d d ef');
+    expect([searchQuery('n.edle|x', true), searchQuery('\\pN+\\z', true), searchQuery('(', true)]).toEqual(['(?i)n.edle|x', '(?i)\\pN+\\z', '(?i)(']);
+    expect(searchPattern('', false)).toBeUndefined();
+  });
 });

@@ -4,6 +4,7 @@ import type {JSX} from 'preact';
 import {useEffect, useLayoutEffect, useMemo, useRef} from 'preact/hooks';
 import {bytes, count, plural} from '../lib/format';
 import {ansi, clipped, levelOf} from '../lib/text';
+import {searchPattern, searchQuery} from '../lib/search';
 import {download, fileName} from '../lib/export';
 import type {Values} from '../lib/paths';
 import type {Job} from '../types';
@@ -41,15 +42,6 @@ function marked(text: string, pattern: RegExp): (string | JSX.Element)[] {
   }
   out.push(text.slice(at));
   return out;
-}
-
-export function searchPattern(text: string, regex: boolean): RegExp | undefined {
-  if (!text) return undefined;
-  try {
-    return new RegExp(regex ? text : text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'), 'gi');
-  } catch {
-    return undefined;
-  }
 }
 
 const logPath = (id: string, wanted: Values) => `v1/jobs/${id}/logs${parameters(wanted)}`;
@@ -239,9 +231,9 @@ interface Hit {text: string; count: number; ranks: string; first?: {rank: number
 
 function SearchAll({job, text, regex}: {job: Job; text: string; regex: boolean}): JSX.Element {
   const {state, again} = useWork<{items: Hit[]; searched_bytes?: number; truncated?: boolean}>(`search ${job.id} ${text} ${regex}`,
-    (stop) => get(`v1/jobs/${job.id}/logs/search${parameters({q: text, regex: regex || undefined, limit: 100})}`, stop));
+    (stop) => get(`v1/jobs/${job.id}/logs/search${parameters({q: searchQuery(text, regex), regex: true, limit: 100})}`, stop));
   return <Card title="In the logs of all ranks" aside={<span class="quiet">{state.value.value?.searched_bytes !== undefined && `${bytes(state.value.value.searched_bytes)} searched`}{state.value.value?.truncated && ', not all'}</span>}>
-    <Show asked={state.value} what="the search" again={again}>{(found) => (found.items.length === 0 ? <Empty title="No rank has printed that" />
+    <Show asked={state.value} what="the search" again={again}>{(found) => (found.items.length === 0 ? <Empty title={`No rank has printed that${found.truncated ? ' in the newest part of its log' : ''}`} />
       : <ul class="hits">{found.items.map((hit, i) => <li key={i}><span class="num quiet">{count(hit.count)} ×</span><span class="chip">rank {hit.ranks}</span>
         <a href={formatPlace(['jobs', job.id, 'logs'], {rank: hit.first?.rank ?? parseInt(hit.ranks, 10), at: hit.first?.offset, mark: text, regex: regex ? 1 : undefined})}><code>{clipped(ansi(hit.text).map((span) => span.text).join(''), 300)}</code></a></li>)}</ul>)}</Show></Card>;
 }
