@@ -194,6 +194,26 @@ test('what is before the newest lines is said to be there, and is one click away
   await job.cancel();
 });
 
+test('a log that is read stays where another rank breaks the job', async () => {
+  const pipe = path.join(daemon.root, 'breaks.pipe');
+  execFileSync('mkfifo', [pipe]);
+  const file = fs.openSync(pipe, 'r+');
+  const {id} = await daemon.api('POST', 'v1/jobs', {name: 'breaks', framework: 'command', command: ['/bin/sh', '-c', `echo "this is $RANK"; [ $RANK = 1 ] || exec sleep 100000; read -r line < '${pipe}'; exit 3`], resources: {nodes: 1, ranks_per_node: 2}});
+  await daemon.waitFor(id, (one) => one.state === 'running', 'it runs');
+  await goTo(`#/jobs/${id}/logs`);
+  await log(0).getByText('this is 0', {exact: true}).waitFor();
+  fs.writeSync(file, 'go\n');
+  await daemon.waitFor(id, (one) => one.state === 'failed' && one.cause?.rank === 1, 'rank 1 fails');
+  await page.locator('.job-title .state', {hasText: 'failed'}).waitFor();
+  assert.ok(await log(0).getByText('this is 0', {exact: true}).isVisible());
+  assert.equal(await log(1).count(), 0);
+  // Who comes then is shown the rank that broke it.
+  await goTo(`#/jobs/${id}/events`);
+  await log(0).waitFor({state: 'detached'});
+  await goTo(`#/jobs/${id}/logs`);
+  await log(1).getByText('this is 1', {exact: true}).waitFor();
+});
+
 test('of a rank that is over and has printed nothing nothing more is expected', async () => {
   const silent = await daemon.api('POST', 'v1/jobs', {name: 'silent', framework: 'command', command: ['/bin/true'], resources: {nodes: 1, ranks_per_node: 1}});
   await daemon.waitFor(silent.id, (one) => one.state === 'succeeded', 'it is over');

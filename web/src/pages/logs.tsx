@@ -240,8 +240,9 @@ function SearchAll({job, text, regex}: {job: Job; text: string; regex: boolean})
 
 export function Logs({job}: JobPageProps): JSX.Element {
   const q = query.value;
-  // Of a job that has failed what is looked for is in the log of the rank that broke it.
-  const rank = Math.max(0, Number(q['rank'] ?? (isOver(job) ? job.cause?.rank : 0)) || 0);
+  // Of a job that has failed what is looked for is in the log of the rank that broke it. One that is read already stays.
+  const first = useMemo(() => (isOver(job) ? job.cause?.rank : 0), [job.id]);
+  const rank = Math.max(0, Number(q['rank'] ?? first) || 0);
   const typed = useSignal(q['q'] ?? '');
   const regex = q['regex'] === '1';
   const text = q['q'] ?? '';
