@@ -318,6 +318,23 @@ test('where only the stream of events is held back, the page says that and asks 
   await tab.context().close();
 });
 
+test('where all streams are held back, a log that is followed grows all the same', async () => {
+  const own = await daemon.submit('held-log', 'good', {steps: 1_000_000, pace: 0.05, perNode: 1});
+  const tab = await browser.tab();
+  await signIn(tab, daemon);
+  // Neither answered nor refused.
+  await tab.route((url) => url.pathname.endsWith('/v1/events') || url.searchParams.get('follow') === 'true', () => undefined);
+  await tab.goto(`${daemon.url}#/jobs/${own.id}/logs`);
+  const newest = async () => Number((await tab.getByRole('log', {name: 'Log of rank 0'}).innerText()).match(/step (\d+)\/\d+ loss .*\s*$/)?.[1] ?? 0);
+  await tab.getByRole('status').getByText('Live updates are cut off').waitFor();
+  for (let i = 0; i < 2; i++) {
+    const before_ = await newest();
+    await until(async () => (await newest()) > before_, 'what is printed comes');
+  }
+  await daemon.api('POST', `v1/jobs/${own.id}/cancel`);
+  await tab.context().close();
+});
+
 test('who is signed out without having asked for it is told why', async () => {
   const made = await daemon.api('POST', 'v1/tokens', {name: 'short', user: 'ada', role: 'user'});
   const tab = await browser.tab();

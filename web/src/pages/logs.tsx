@@ -8,10 +8,10 @@ import {searchPattern, searchQuery} from '../lib/search';
 import {download, fileName} from '../lib/export';
 import type {Values} from '../lib/paths';
 import type {Job} from '../types';
-import {ApiError, follow, get, parameters} from '../state/api';
+import {ApiError, get, parameters} from '../state/api';
 import {isOver, throttled, useWork} from '../state/data';
-import {kSlice, slice} from '../state/files';
-import {inPlace} from '../state/live';
+import {kSlice, sleep, slice} from '../state/files';
+import {followLog} from '../state/follow';
 import {formatPlace, query, setQuery} from '../state/router';
 import {indexOf, Tail, windowOf, type Line, type Place} from '../state/tail';
 import {Card, Empty, Safe, Segments, Show, Toggle} from '../ui/basics';
@@ -94,14 +94,9 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
             add(there.bytes, there.next);
           } else kept.current.next ??= 0;
           loaded.value = true;
-          if (mode === 'over') {
-            if (!there || there.next - there.offset < kSlice) return;
-            continue;
-          }
-          if (mode === 'live' && !await inPlace(() => follow(logPath(job.id, {rank, offset: kept.current.next, follow: true}), {}, stop.signal, (chunk) => add(chunk, kept.current.next! + chunk.byteLength)))) {
-            await new Promise((resolve) => setTimeout(resolve, 1000));
-            continue;  // other tabs follow logs: this one asks
-          }
+          if (there && there.next - there.offset >= kSlice) continue;
+          if (mode === 'over') return;
+          if (mode === 'live') pause = await followLog(logPath(job.id, {rank, offset: kept.current.next, follow: true}), stop.signal, (chunk) => add(chunk, kept.current.next! + chunk.byteLength));
         } catch (failed) {
           const known = failed instanceof ApiError ? failed : new ApiError(0, undefined, 'lockstepd does not answer');
           if (stop.signal.aborted) return;
@@ -113,7 +108,7 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
           pause = Math.min(pause, 500 * 2 ** failures++);
         }
         // What is shown stays; what comes is read from the byte on that it had come to.
-        await new Promise((resolve) => setTimeout(resolve, pause));
+        await sleep(pause);
       }
     };
     void run();

@@ -28,7 +28,7 @@ export async function slice(path: string, stop?: AbortSignal): Promise<Slice> {
 }
 
 const passes = (error: unknown) => error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500);
-const sleep = (milliseconds: number) => new Promise<void>((resolve) => setTimeout(resolve, milliseconds));
+export const sleep = (milliseconds: number) => new Promise<void>((resolve) => setTimeout(resolve, milliseconds));
 
 interface Wanted {
   /** What a list says that it has; undefined: it grows. */

@@ -44,7 +44,7 @@ interface Word {
 }
 
 /** Longer than two heartbeats of lockstepd: a connection that is silent for that long is dead. */
-const kSilence = 45_000;
+export const kSilence = 45_000;
 /** lockstepd sends something at once. What has sent a head alone for so long is a proxy that keeps the rest. */
 const kFirst = 10_000;
 /** One stream carries 256, and an address of 8 KiB. */
@@ -54,8 +54,8 @@ const kTopics = 160;
 const kCut = 10_000;
 export const kInstead = 5;  // seconds
 
-const name = `lockstep ${location.pathname}`;
-const locks = navigator.locks as LockManager | undefined;
+export const name = `lockstep ${location.pathname}`;
+export const locks = navigator.locks as LockManager | undefined;
 const bus = locks && new BroadcastChannel(name);
 const me = bus ? crypto.randomUUID() : '';
 const subscribers = new Set<Subscriber>();
@@ -220,6 +220,15 @@ function address(topics: string[]): string {
   return `v1/events?topics=${encodeURIComponent([...all.values()].join())}`;
 }
 
+/** Ends a request when so many milliseconds have gone by since the last call; without a number it may last. */
+export function endAfter(stop: AbortController): (patience?: number) => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  return (patience) => {
+    clearTimeout(timer);
+    if (patience) timer = setTimeout(() => stop.abort(), patience);
+  };
+}
+
 /** A stream; the one before, with other topics, ends when this one has begun: nobody misses anything. */
 async function run(topics: string[], before?: AbortController): Promise<void> {
   const stop = new AbortController();
@@ -228,11 +237,7 @@ async function run(topics: string[], before?: AbortController): Promise<void> {
   if (!before) tell('connecting');
   const reader = new MessageReader();
   const decoder = new TextDecoder();
-  let silence: ReturnType<typeof setTimeout> | undefined;
-  const heard = (patience: number) => {
-    clearTimeout(silence);
-    silence = setTimeout(() => stop.abort(), patience);
-  };
+  const heard = endAfter(stop);
   let began = false;
   const begin = () => {
     began = true;
@@ -261,7 +266,7 @@ async function run(topics: string[], before?: AbortController): Promise<void> {
       if (error.status >= 400 && error.status < 500) failures += 3;
     } else refusal.value = '';
   }
-  clearTimeout(silence);
+  heard();
   before?.abort();
   if (open !== stop) {
     if (open && !stop.signal.aborted) tell('connecting');  // it ended before the next one had begun
@@ -364,12 +369,3 @@ export function restartStream(): void {
   say({signed: true});
 }
 signedOut.subscribe(hangUp);
-
-/** Works while one of three places of all tabs is free; false: none was. Each log that is followed is a connection, too. */
-export async function inPlace(work: () => Promise<void>): Promise<boolean> {
-  if (!locks) return work().then(() => true);
-  for (let i = 0; i < 3; i++) {
-    if (await locks.request(`${name} ${i}`, {ifAvailable: true}, async (place) => place && work().then(() => true))) return true;
-  }
-  return false;
-}

@@ -3,6 +3,7 @@ import {signal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect} from 'preact/hooks';
 import {ApiError, good} from '../state/api';
+import {sleep} from '../state/files';
 import {Loading, Trouble} from './basics';
 
 const kEvery = 2000;  // milliseconds
@@ -16,7 +17,7 @@ function NotThere(): JSX.Element {
     const stop = new AbortController();
     void (async () => {
       for (let away = false; !stop.signal.aborted; away = true) {
-        await new Promise((resolve) => setTimeout(resolve, kEvery));
+        await sleep(kEvery);
         if (stop.signal.aborted || !await good('healthz', stop.signal).then(() => true, () => false)) continue;
         if (!away && Date.now() - Number(sessionStorage.getItem(kLast)) < kOften) return;
         sessionStorage.setItem(kLast, String(Date.now()));
