@@ -214,6 +214,29 @@ test('a log that is read stays where another rank breaks the job', async () => {
   await log(1).getByText('this is 1', {exact: true}).waitFor();
 });
 
+test('a log whose middle is gone says so, and what is before that is a click away', async (t) => {
+  const {id} = await daemon.api('POST', 'v1/jobs', {name: 'gone', framework: 'command', command: ['/bin/echo', 'x'], resources: {nodes: 1, ranks_per_node: 1}});
+  await daemon.waitFor(id, (one) => one.state === 'succeeded', 'it is over');
+  const name = fs.readdirSync(daemon.root, {recursive: true}).find((one) => one.includes(id) && one.endsWith('rank-00000.log'));
+  // As the agent leaves it: offsets are those of the whole output, and what is not kept takes no room.
+  const at = path.join(daemon.root, name);
+  const kept = 4 * 65_536;
+  const last = 5 << 20;
+  fs.writeFileSync(at, 'first of all\n'.padEnd(kept, `${'.'.repeat(63)}\n`));
+  fs.truncateSync(at, last);
+  fs.appendFileSync(at, `${lines(0, 3000)}the newest\n`);
+  if (fs.statSync(at).blocks * 512 >= last) return t.skip('a file system without holes');
+  await goTo(`#/jobs/${id}/logs`);
+  await log(0).getByText('the newest', {exact: true}).waitFor();
+  const earlier = page.getByRole('link', {name: 'Earlier lines'});
+  await earlier.click();
+  await log(0).getByText(/^\[lockstep: \d+ bytes dropped\]$/).waitFor();
+  // The hole is stepped over at once.
+  await earlier.click();
+  await page.getByText(/^From byte 0 on/).waitFor();
+  await log(0).getByText('first of all', {exact: true}).waitFor();
+});
+
 test('of a rank that is over and has printed nothing nothing more is expected', async () => {
   const silent = await daemon.api('POST', 'v1/jobs', {name: 'silent', framework: 'command', command: ['/bin/true'], resources: {nodes: 1, ranks_per_node: 1}});
   await daemon.waitFor(silent.id, (one) => one.state === 'succeeded', 'it is over');

@@ -78,5 +78,10 @@ it('an answer that breaks off is no answer', async () => {
   answers = async () => new Response(new ReadableStream({start: (to) => to.error(new TypeError('network'))}));
   await expect(slice('v1/x')).rejects.toMatchObject({status: 0});
   answers = async () => new Response('abc', {headers: {'Lockstep-Log-Offset': '4', 'Lockstep-Log-Next': '7'}});
-  expect(await slice('v1/x')).toMatchObject({offset: 4, next: 7, instead: null});
+  expect(await slice('v1/x')).toMatchObject({offset: 4, next: 7, instead: null, hole: NaN});
+});
+
+it('a slice that has a hole says where that begins, which may be before it', async () => {
+  answers = async () => new Response('[lockstep: 90 bytes dropped]\nabc', {headers: {'Lockstep-Log-Offset': '50', 'Lockstep-Log-Next': '143', 'Lockstep-Log-Dropped': '20-140'}});
+  expect(await slice('v1/x')).toMatchObject({offset: 50, next: 143, hole: 20});
 });

@@ -90,7 +90,13 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
           }
           if (there) {
             instead.value = there.instead;
-            if (at === undefined) start.value = there.offset;
+            if (at === undefined) {
+              start.value = there.offset;
+              if (there.hole! <= there.offset) {
+                start.value = there.hole!;
+                kept.current.cut = false;  // it begins with the line that says so
+              }
+            }
             add(there.bytes, there.next);
           } else kept.current.next ??= 0;
           loaded.value = true;

@@ -6,6 +6,8 @@ export interface Slice {
   /** The byte of the file that it begins with, and the one that comes next. */
   offset: number;
   next: number;
+  /** Where bytes begin that are not kept: a line of the answer stands for them. May be before `offset`. NaN: there are none. */
+  hole?: number;
   /** Whose log it is, where the rank has none of its own. */
   instead: string | null;
 }
@@ -24,7 +26,7 @@ export async function slice(path: string, stop?: AbortSignal): Promise<Slice> {
     if (stop?.aborted) throw error;
     throw new ApiError(0, undefined, 'the connection broke');
   }
-  return {bytes: new Uint8Array(bytes), offset: Number(header('Offset')), next: Number(header('Next')), instead: header('Rank')};
+  return {bytes: new Uint8Array(bytes), offset: Number(header('Offset')), next: Number(header('Next')), instead: header('Rank'), hole: parseInt(header('Dropped') ?? '')};
 }
 
 const passes = (error: unknown) => error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500);

@@ -26,7 +26,7 @@ export class Tail {
   private characters = 0;
 
   /** `cut`: what comes first is the rest of a line. */
-  constructor(private cut = false, private most = {lines: kLines, line: kLine, characters: kCharacters}) {}
+  constructor(public cut = false, private most = {lines: kLines, line: kLine, characters: kCharacters}) {}
 
   /** Bytes of the log, the next of which is `next`. A character may be cut between two calls. */
   push(bytes: Uint8Array, next: number): void {
