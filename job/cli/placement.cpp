@@ -1,9 +1,11 @@
 #include "job/cli/placement.hpp"
 
+#include "job/base/limits.hpp"
 #include "job/cli/terminal.hpp"
 
 #include <CLI/App.hpp>
 
+#include <cctype>
 #include <charconv>
 #include <utility>
 
@@ -16,7 +18,7 @@ constexpr std::size_t kTyped = 64;
 
 Error not_a_size(std::string_view text) {
     return Error{Errc::invalid, one_line(text.substr(0, kTyped)) +
-                                    ": must be memory as in 64G or 1500M, 1M or more"};
+                                    ": must be memory as in 64G or 1500M, from 1M to 61T"};
 }
 
 }  // namespace
@@ -25,7 +27,11 @@ void declare_placement(CLI::App& verb, Placement& placement, const std::string& 
                        const std::string& group) {
     const auto add = [&](const char* names, std::string& target, const char* type,
                          const char* help) {
-        CLI::Option* option = verb.add_option(names, target, action + help)->type_name(type);
+        std::string text = help;
+        if (!action.empty() && !text.starts_with("Slurm")) {
+            text.front() = static_cast<char>(std::tolower(text.front()));
+        }
+        CLI::Option* option = verb.add_option(names, target, action + text)->type_name(type);
         if (!group.empty()) {  // which would hide it
             option->group(group);
         }
@@ -78,27 +84,36 @@ Status add_directives(Json& slurm, const std::vector<std::string>& options) {
 
 Result<std::int64_t> memory_mb(std::string_view text) {
     std::int64_t number = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, number);
     if (error != std::errc{} || number < 1 || number > kLargest || end - rest > 1) {
         return fail(not_a_size(text));
     }
+    std::int64_t mb = 0;
     switch (rest == end ? 'M' : *rest) {
         case 'K':
         case 'k':
-            return (number + 1023) / 1024;
+            mb = (number + 1023) / 1024;
+            break;
         case 'M':
         case 'm':
-            return number;
+            mb = number;
+            break;
         case 'G':
         case 'g':
-            return number * 1024;
+            mb = number * 1024;
+            break;
         case 'T':
         case 't':
-            return number * 1024 * 1024;
+            mb = number * 1024 * 1024;
+            break;
         default:
             return fail(not_a_size(text));
     }
+    if (mb > limits::kMemoryMbPerNode) {
+        return fail(not_a_size(text));
+    }
+    return mb;
 }
 
 }  // namespace lockstep::cli

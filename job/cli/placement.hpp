@@ -38,8 +38,9 @@ Json slurm_of(const std::string& partition, const Placement& placement);
 // may be before them. Errc::invalid names one without a name, or given twice.
 Status add_directives(Json& slurm, const std::vector<std::string>& options);
 
-// Mebibytes, 1 or more, rounded up, of "64G" or "1500" as sbatch's --mem reads it: K, M (which is
-// meant where nothing is said), G and T count by 1024. Errc::invalid for anything else.
+// Mebibytes, 1 to limits::kMemoryMbPerNode, rounded up, of "64G" or "1500" as sbatch's --mem reads
+// it: K, M (which is meant where nothing is said), G and T count by 1024. Errc::invalid for
+// anything else.
 Result<std::int64_t> memory_mb(std::string_view text);
 
 }  // namespace lockstep::cli

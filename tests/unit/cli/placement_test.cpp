@@ -24,11 +24,11 @@ TEST(CliPlacement, MemoryIsReadAsSbatchReadsIt) {
         EXPECT_EQ(memory_mb(text).value_or(-1), mb) << text;
     }
     for (const char* text : {"", "0", "-1", "G", "64GB", "1.5G", "64 G", "1P", " 1", "+1",
-                             "9999999999999999999G", "2000000000000T"}) {
+                             "9999999999999999999G", "2000000000000T", "62T"}) {
         EXPECT_FALSE(memory_mb(text)) << text;
     }
     EXPECT_EQ(memory_mb("64GB").error().message,
-              "64GB: must be memory as in 64G or 1500M, 1M or more");
+              "64GB: must be memory as in 64G or 1500M, from 1M to 61T");
 }
 
 TEST(CliPlacement, OnlyWhatIsAskedForIsInTheSpecification) {
