@@ -179,11 +179,13 @@ Task<Handover> LocalScheduler::submit(AttemptRequest request) {
         co_return out;
     }
     if (!claimed) {
-        // The machine may have lost a GPU or memory since the job was taken: nobody overtakes the
-        // front of the queue, and this one would stay there for ever.
+        // The machine may have lost a GPU or memory since the job was taken, or lockstepd has begun
+        // before the driver was loaded. It waits outside the queue: nobody overtakes the front, and
+        // there it would hold up everybody.
         if (const auto fits = ledger_.admit(attempt->request.resources); !fits) {
-            out.kind = Handover::Kind::refused;
-            out.reason = "this machine has less than it had: " + fits.error().message;
+            out.kind = Handover::Kind::wait;
+            out.reason = "this machine has less than it had when lockstepd took the job: " +
+                         fits.error().message;
             co_return out;
         }
     }

@@ -305,9 +305,9 @@ TEST_F(LocalSchedulerTest, WhatWaitsIsNotStartedBeforeAllThatRunsIsTakenUp) {
 }
 
 // It stayed at the front of the queue for ever, and with it everything behind it.
-TEST_F(LocalSchedulerTest, WhatTheMachineCanNoLongerHoldIsRefusedAndTheOthersGoOn) {
+TEST_F(LocalSchedulerTest, WhatTheMachineCanNoLongerHoldWaitsAndTheOthersGoOn) {
     const Handover done = await(io, scheduler->submit(request("large", 1, 1001)));
-    EXPECT_EQ(done.kind, Handover::Kind::refused);
+    EXPECT_EQ(done.kind, Handover::Kind::wait);
     EXPECT_THAT(done.reason, HasSubstr("needs 1001 MiB, there are 1000 MiB"));
     submit(request("j"));
     ASSERT_TRUE(until_ready("j"));
