@@ -114,7 +114,7 @@ void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     std::erase_if(attempt.fenced, [&](const auto& one) { return one.id == row.id; });
     attempt.seen = row;
     attempt.seen_at = at;
-    attempt.unseen.clear();
+    attempt.unseen_in_a_row = 0;
     attempt.tried_in_vain = false;
     attempt.last_verdict = verdict;
     attempt.empty_answers = 0;

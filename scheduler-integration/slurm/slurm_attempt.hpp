@@ -111,8 +111,10 @@ struct SlurmAttempt {
     std::optional<SteadyTime> running_since;  // seen so, and never claimed
     bool abandoned = false;                   // cancelled because nobody_came()
     // Jobs of the name that Slurm acknowledged, that no answer has shown, and that counted as lost:
-    // since one of the name was seen, or Slurm was last away and may have lost them.
+    // each may be in its queue. How many of them since one of the name was seen, or Slurm was last
+    // away and may have lost them.
     std::vector<std::int64_t> unseen;
+    std::size_t unseen_in_a_row = 0;
     bool was_in_doubt = false;  // its job was found by name: an earlier try's, perhaps
     // The last answer that would have shown it. `unwatched`: since it was last there, answers were
     // so far apart that a job could end, and be forgotten, in between.

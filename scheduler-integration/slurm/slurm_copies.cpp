@@ -9,6 +9,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kUnseenListed = 64;  // the newest: Slurm was away again and again
+
 bool is_same(const SlurmAttempt::Copy& copy, const SlurmJob& row) {
     return copy.id == row.id && copy.submitted_at == row.submitted_at;
 }
@@ -81,10 +83,13 @@ bool count_unseen(SlurmAttempt& attempt, const SlurmPatience& patience) {
         return false;
     }
     attempt.unseen.push_back(attempt.id);
-    if (attempt.unseen.size() < patience.unseen) {
+    if (attempt.unseen.size() > kUnseenListed) {
+        attempt.unseen.erase(attempt.unseen.begin());
+    }
+    if (++attempt.unseen_in_a_row < patience.unseen) {
         return false;
     }
-    attempt.message = "Slurm has taken it " + std::to_string(attempt.unseen.size()) +
+    attempt.message = "Slurm has taken it " + std::to_string(attempt.unseen_in_a_row) +
                       " times, the last time as job " + std::to_string(attempt.id) +
                       ", and squeue has never shown it: it is not submitted again";
     return true;

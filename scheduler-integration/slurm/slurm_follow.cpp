@@ -203,7 +203,7 @@ Task<void> SlurmScheduler::query() {
             log::warn("Slurm does not answer", {{"what", table.error().message}});
         }
         for (const auto& [name, tracked] : tracked_) {
-            tracked->attempt.unseen.clear();  // it may have lost them
+            tracked->attempt.unseen_in_a_row = 0;  // it may have lost them
             tell(*tracked);
         }
         co_return;

@@ -431,8 +431,7 @@ Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
         tracked->attempt.cancelled = true;
         hurry();
     }
-    co_await end_unseen(tracked);
-    co_return Status{};
+    co_return co_await end_unseen(tracked);
 }
 
 void SlurmScheduler::over(const JobId& job, std::int32_t attempt) {

@@ -157,7 +157,7 @@ class SlurmScheduler final : public SlurmDriver {
     Task<bool> was_abandoned(const SlurmAttempt& attempt);
     Task<std::string> last_batch_words(const SlurmAttempt& attempt);
     Task<void> end(TrackedPointer tracked, std::int64_t id);
-    Task<void> end_unseen(TrackedPointer tracked);
+    Task<Status> end_unseen(TrackedPointer tracked);
     void take_answer(const JobTable& table, SteadyTime asked);
     void measure_waits();
     Task<void> audit(const JobTable& table);

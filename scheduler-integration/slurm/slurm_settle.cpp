@@ -68,11 +68,14 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
                 log::warn("Slurm has forgotten a job that it had acknowledged",
                           {{"name", attempt.name}, {"claimed", attempt.claimed}});
             }
-            if (attempt.stage == SlurmAttempt::Stage::refused && !attempt.unseen.empty()) {
+            if (attempt.stage == SlurmAttempt::Stage::refused && attempt.unseen_in_a_row > 0) {
                 ++counters_.refused;
                 log::warn("squeue does not show what Slurm takes; it is not submitted again",
                           {{"name", attempt.name}, {"what", attempt.message}});
-                co_await end_unseen(tracked);
+                const Status all = co_await end_unseen(tracked);
+                if (!all) {
+                    log::warn("cannot cancel a Slurm job", {{"what", all.error().message}});
+                }
             }
         }
     }
@@ -185,11 +188,17 @@ Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) 
 
 // What squeue has never shown may wait in Slurm all the same. Not before another is submitted: a
 // slurmctld that has lost a job gives its number out again, and the name is the same.
-Task<void> SlurmScheduler::end_unseen(TrackedPointer tracked) {
+Task<Status> SlurmScheduler::end_unseen(TrackedPointer tracked) {
     const std::vector<std::int64_t> ids = std::exchange(tracked->attempt.unseen, {});
+    Status all;
     for (const std::int64_t id : ids) {
-        co_await end(tracked, id);
+        const Status done = co_await backend_->cancel(id, tracked->attempt.name_of(id));
+        if (!done) {
+            tracked->attempt.unseen.push_back(id);
+            all = done;
+        }
     }
+    co_return all;
 }
 
 Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {

@@ -96,6 +96,9 @@ class FakeSlurm final : public SlurmBackend {
     }
     Task<Status> cancel(std::int64_t id, std::string name) override {
         EXPECT_EQ(is_slurm_job_name(name), renamed.empty()) << name;
+        if (id == cannot_cancel) {
+            co_return fail(Errc::unavailable, "scancel: Unable to contact slurm controller");
+        }
         cancelled.push_back(id);
         co_return Status{};
     }
@@ -140,6 +143,7 @@ class FakeSlurm final : public SlurmBackend {
     std::string renamed;           // by somebody, all of them
     std::vector<SlurmJob> others;  // that squeue shows besides
     std::vector<std::int64_t> cancelled;
+    std::int64_t cannot_cancel = 0;  // scancel of this job fails
     std::int64_t ids = 0;
     int queries = 0;
     int node_queries = 0;

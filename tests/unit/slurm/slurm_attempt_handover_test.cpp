@@ -331,7 +331,7 @@ TEST(SlurmAttempt, WhatSqueueNeverShowsIsHandedInThreeTimesAndNoMore) {
               "Slurm has taken it 3 times, the last time as job 21, and squeue has never shown it: "
               "it is not submitted again");
     EXPECT_EQ(observe(one, true, "").kind, Observation::Kind::absent);
-    EXPECT_THAT(one.unseen, testing::ElementsAre(19, 20, 21));
+    EXPECT_THAT(one.unseen, testing::ElementsAre(17, 19, 20, 21)) << "17 may be in the queue, too";
 }
 
 }  // namespace
