@@ -96,7 +96,10 @@ bool LogWriter::start() {
         thread_.emplace([shared = shared_] { serve(shared); });
     } catch (const std::system_error& error) {
         // Ranks may have used up the threads of the job.
-        log::warn("no thread for the ranks' logs", {{"why", error.what()}});
+        if (!warned_) {
+            log::warn("no thread for the ranks' logs", {{"why", error.what()}});
+        }
+        warned_ = true;
         return false;
     }
     const std::lock_guard lock{shared_->mutex};
@@ -105,6 +108,7 @@ bool LogWriter::start() {
 }
 
 std::shared_ptr<LogFile> LogWriter::share(std::unique_ptr<LogFile> file) {
+    start();  // before its rank is there, which may use up the threads
     return {file.release(), [shared = shared_](LogFile* gone) {
                 std::unique_ptr<LogFile> closed{gone};
                 const std::lock_guard lock{shared->mutex};

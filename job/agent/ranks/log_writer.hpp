@@ -42,7 +42,8 @@ class LogWriter {
 
     const std::chrono::milliseconds patience_;
     std::shared_ptr<Shared> shared_;
-    std::optional<LooseThread> thread_;  // once there is something to write
+    std::optional<LooseThread> thread_;  // once there is a log
+    bool warned_ = false;
 };
 
 }  // namespace lockstep

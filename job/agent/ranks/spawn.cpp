@@ -90,10 +90,12 @@ Result<std::string> find_program(const std::string& name, std::string_view path,
     if (!refused.empty()) {
         return fail(Errc::denied, "command is not executable: " + printable(refused));
     }
-    if (problem) {
+    if (problem && candidates.size() == 1) {
         return fail(*problem);
     }
-    return fail(Errc::not_found, "command not found: " + printable(name));
+    // One folder of PATH that does not answer is on every node, and no reason to try another one.
+    return fail(Errc::not_found, "command not found: " + printable(name) +
+                                     (problem ? " (" + problem->message + ")" : ""));
 }
 
 Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
