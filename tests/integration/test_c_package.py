@@ -155,7 +155,8 @@ class CPackage(harness.TestCase):
         plain = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         place = {"LOCKSTEP_JOB_ID": "ls-x", "LOCKSTEP_SOCKET": "/nowhere", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1",
                  "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-        for extra, local in (({"LOCKSTEP_LOCAL_RANK": "3"}, 3), ({}, 1)):  # launch node: torchrun's alone
+        for extra, local in (({"LOCKSTEP_LOCAL_RANK": "3", "LOCKSTEP_RANK": "3"}, 3), ({}, 1),  # launch node: torchrun's alone
+                             ({"LOCKSTEP_LOCAL_RANK": "0", "LOCKSTEP_RANK": "0"}, 1)):  # a torchrun within a rank
             done = subprocess.run([sys.executable, "-c", asks, BUILD / "lib" / "liblockstep.so"], env={**plain, **place, **extra},
                                   capture_output=True, text=True, check=True)
             self.assertEqual(done.stdout, f"{local} 4\n")

@@ -128,8 +128,11 @@ const Place& place() {
         one->managed = !process_environment("LOCKSTEP_JOB_ID").value_or("").empty();
         if (one->managed) {
             one->nodes = number_of("LOCKSTEP_NODES", 1);
-            // LOCAL_RANK is the number of a GPU where ranks share one.
-            one->context.local_rank = number_of("LOCKSTEP_LOCAL_RANK", one->context.local_rank);
+            // LOCAL_RANK is the number of a GPU where ranks share one. Not in what a launcher has
+            // started within a rank: its own RANK and LOCAL_RANK belong together.
+            if (process_environment("RANK") == process_environment("LOCKSTEP_RANK")) {
+                one->context.local_rank = number_of("LOCKSTEP_LOCAL_RANK", one->context.local_rank);
+            }
             if (!process_environment("RANK") && !process_environment("LOCKSTEP_RANK")) {
                 one->context.rank = -1;  // it starts the ranks itself
                 one->context.local_rank = -1;
