@@ -69,11 +69,12 @@ class LogMerger {
 
     // Until a line is at hand or nothing more is there. An Error only when it is everybody's.
     Result<void> fill(Streams::iterator one, std::set<std::int32_t>& open) {
-        auto& [rank, stream] = *one;
+        const std::int32_t rank = one->first;
+        LogStream& stream = one->second;
         while (stream.empty() && open.count(rank) > 0) {
             const std::int32_t owner = stream.rank();
             const auto offset = stream.offset();
-            const auto fetched = stream.fetch([this, rank = rank](std::int32_t whose) {
+            const auto fetched = stream.fetch([this, rank](std::int32_t whose) {
                 return givers_.try_emplace(whose, rank).first->second != rank;
             });
             if (!fetched && may_pass(fetched.error()) && fetched.error().retry_after_s == 0) {
