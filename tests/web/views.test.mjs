@@ -335,6 +335,29 @@ test('where all streams are held back, a log that is followed grows all the same
   await tab.context().close();
 });
 
+// Its first bytes, as many as the attempt before had printed, were never shown.
+test('where all streams are held back, the log of another attempt is read from its beginning', async () => {
+  const own = await daemon.submit('held-attempt', 'good', {steps: 1_000_000, pace: 0.05, perNode: 1});
+  const tab = await browser.tab();
+  await signIn(tab, daemon);
+  const follows = (url) => url.searchParams.get('follow') === 'true';
+  await tab.route((url) => url.pathname.endsWith('/v1/events') || follows(url), () => undefined);
+  let asked = 0;
+  await tab.route((url) => url.pathname.endsWith('/logs') && !follows(url), (route) => {
+    const text = asked++ ? 'the second begins\nand goes on\n' : 'the first\n';
+    const offset = Number(new URL(route.request().url()).searchParams.get('offset') ?? 0);
+    return route.fulfill({body: text.slice(offset), headers: {'Content-Type': 'text/plain', 'Lockstep-Log-Attempt': asked > 1 ? '2' : '1',
+      'Lockstep-Log-Offset': `${offset}`, 'Lockstep-Log-Next': `${text.length}`}});
+  });
+  await tab.goto(`${daemon.url}#/jobs/${own.id}/logs`);
+  const log = tab.getByRole('log', {name: 'Log of rank 0'});
+  await log.getByText('the first').waitFor();
+  await log.getByText('the second begins').waitFor();
+  await log.getByText('and goes on').waitFor();
+  await daemon.api('POST', `v1/jobs/${own.id}/cancel`);
+  await tab.context().close();
+});
+
 test('who is signed out without having asked for it is told why', async () => {
   const made = await daemon.api('POST', 'v1/tokens', {name: 'short', user: 'ada', role: 'user'});
   const tab = await browser.tab();

@@ -216,8 +216,8 @@ export function causeLine(cause: Cause): string {
 export function advice(kind: string): string {
   const known: Record<string, string> = {
     user_error: 'The script or the specification is wrong.', rank_exit: 'The rank ended by itself; its log says why.',
-    rank_signal: 'A signal ended the rank: a crash in native code, or somebody killed it.', oom: 'The node ran out of memory: a smaller batch, fewer workers, or more of it (--mem).',
-    node_lost: 'The node fell silent, or could not start its ranks. Recovery with spares or min_nodes goes on without it.', gpu_fault: 'The GPU reported a fault; the node should be looked at.',
+    rank_signal: 'A signal ended the rank: a crash in native code, or somebody killed it.', oom: 'The node ran out of memory: a smaller batch, fewer workers, more of it (--mem).',
+    node_lost: 'The node fell silent. Recovery with spares or min_nodes goes on without it.', gpu_fault: 'The GPU reported a fault; the node should be looked at.',
     hang: 'Nobody made a step. The evidence shows what every rank waited for.', nonfinite_loss: 'The loss stopped being a number; a lower learning rate or gradient clipping often helps.',
     rendezvous_timeout: 'Not every rank came to the start; the rendezvous page names the missing ones.', preempted: 'The scheduler took the nodes; recovery can requeue.',
     time_limit: 'The time limit came first: a longer one, or checkpoints and recovery.', scheduler: 'The scheduler refused or ended it.', dependency: 'A job before it failed.',

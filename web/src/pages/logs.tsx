@@ -83,13 +83,14 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
           if (stop.signal.aborted) return;
           error.value = undefined;
           failures = 0;
-          if (there && at !== undefined && there.offset < at) {
-            // It was longer: this is the log of another start.
+          if (there && at !== undefined && (there.offset < at || there.attempt !== kept.current.attempt)) {
+            // It was longer, or of another attempt: this is the log of another start.
             kept.current = new Tail();
             continue;
           }
           if (there) {
             instead.value = there.instead;
+            kept.current.attempt = there.attempt;
             if (at === undefined) {
               start.value = there.offset;
               if (there.hole! <= there.offset) {

@@ -10,6 +10,8 @@ export interface Slice {
   hole?: number;
   /** Whose log it is, where the rank has none of its own. */
   instead: string | null;
+  /** The attempt whose log it is: another one's has other bytes at an offset. */
+  attempt?: string | null;
 }
 
 /** What is behind a full slice is asked for: a shorter one is the last. */
@@ -26,7 +28,7 @@ export async function slice(path: string, stop?: AbortSignal): Promise<Slice> {
     if (stop?.aborted) throw error;
     throw new ApiError(0, undefined, 'the connection broke');
   }
-  return {bytes: new Uint8Array(bytes), offset: Number(header('Offset')), next: Number(header('Next')), instead: header('Rank'), hole: parseInt(header('Dropped') ?? '')};
+  return {bytes: new Uint8Array(bytes), offset: Number(header('Offset')), next: Number(header('Next')), instead: header('Rank'), attempt: header('Attempt'), hole: parseInt(header('Dropped') ?? '')};
 }
 
 const passes = (error: unknown) => error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500);

@@ -20,6 +20,8 @@ export class Tail {
   dropped = 0;
   /** The byte that comes next; undefined: nothing was read yet. */
   next?: number;
+  /** The attempt that it is of. */
+  attempt?: string | null;
   private decoder = new TextDecoder();
   private open = false;
   private numbered = 0;
