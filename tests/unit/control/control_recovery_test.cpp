@@ -31,6 +31,16 @@ class RecoveryTest : public ControlTest {
             join(slot, 0);
         }
     }
+    // Both have WORLD, the second is ready, and the first is about to say this.
+    wire::Fault fault_of_the_first() {
+        until([&] { return last<wire::World>(0) != nullptr && last<wire::World>(1) != nullptr; },
+              "WORLD");
+        agents_[1].say(wire::Ready{1});
+        wire::Fault fault;
+        fault.event = ++events_;
+        fault.generation = 1;
+        return fault;
+    }
     void join(int slot, std::int32_t left) {
         wire::Join join;
         join.address = "127.0.0." + std::to_string(slot + 1);
@@ -239,12 +249,7 @@ TEST_F(RecoveryTest, ASpareTakesTheRanksOfANodeThatSaysItCannotPrepareThem) {
     const std::string id = submit("", "body", R"(,"spares":1},"recovery":{},"labels":{)")->id;
     until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
     call_in(1);
-    until([&] { return last<wire::World>(0) != nullptr && last<wire::World>(1) != nullptr; },
-          "WORLD");
-    agents_[1].say(wire::Ready{1});
-    wire::Fault fault;
-    fault.event = ++events_;
-    fault.generation = 1;
+    wire::Fault fault = fault_of_the_first();
     fault.cause_class = "node_lost";
     fault.message = "checkpoint directory: mkdir /c: No space left on device";
     agents_[0].say(fault);
@@ -454,12 +459,7 @@ TEST_F(RecoveryTest, NoStartLeavesForAGenerationThatIsBeingAborted) {
     const std::string id = submit("", "body", R"(},"recovery":{},"labels":{)")->id;
     until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
     call_in(0);
-    until([&] { return last<wire::World>(0) != nullptr && last<wire::World>(1) != nullptr; },
-          "WORLD");
-    agents_[1].say(wire::Ready{1});
-    wire::Fault fault;
-    fault.event = ++events_;
-    fault.generation = 1;
+    wire::Fault fault = fault_of_the_first();
     fault.rank = 0;
     fault.cause_class = "rank_exit";
     fault.message = "its command is not there";

@@ -26,6 +26,13 @@ using namespace std::chrono_literals;
 
 class SlurmSchedulerTest : public testing::Test {
   protected:
+    void start_with_a_squeue_that_hides() {
+        prepare_ = [](FakeSlurm& slurm) { slurm.hides = true; };
+        SlurmScheduler::Options options;
+        options.reads_per_second = 1000;
+        options.between_empty = std::chrono::seconds{0};
+        start(options);
+    }
     void start(SlurmScheduler::Options options = {}) {
         options.agent_path = "/usr/bin/lockstep-agent";
         if (quick_) {

@@ -131,11 +131,7 @@ TEST_F(SlurmSchedulerTest, WhatNobodyCameFromIsWrittenDownBeforeItIsCancelled) {
 
 // They may all be in its queue.
 TEST_F(SlurmSchedulerTest, WhatSqueueNeverShowsIsCancelledAndTheAttemptRefused) {
-    prepare_ = [](FakeSlurm& slurm) { slurm.hides = true; };
-    SlurmScheduler::Options options;
-    options.reads_per_second = 1000;
-    options.between_empty = 0s;
-    start(options);
+    start_with_a_squeue_that_hides();
     AttemptRequest job = request(job_name(1));
     until([&] {
         hand_over(job);
@@ -148,11 +144,7 @@ TEST_F(SlurmSchedulerTest, WhatSqueueNeverShowsIsCancelledAndTheAttemptRefused) 
 
 // A cancel by a person must not leave behind what had not been shown.
 TEST_F(SlurmSchedulerTest, ACancelEndsWhatSqueueHasNotShownToo) {
-    prepare_ = [](FakeSlurm& slurm) { slurm.hides = true; };
-    SlurmScheduler::Options options;
-    options.reads_per_second = 1000;
-    options.between_empty = 0s;
-    start(options);
+    start_with_a_squeue_that_hides();
     AttemptRequest job = request(job_name(1));
     until([&] {
         hand_over(job);
