@@ -18,6 +18,8 @@ DOUBLE = harness.BIN.parent / "tests" / "nccl_double" / "libnccl.so.2"
 PROGRAM = harness.BIN / "lockstep-nccl-test"
 # Of every node that a test does not spoil: so slow that other work on this machine does not matter.
 EVEN = "gpus=2 slow=10"
+# So much slower that a load which halves the others' pace leaves it below half of the median.
+SLOW = "slow=160"
 
 # Finds the double as an operator's programs find NCCL; a node's file says what is wrong with it.
 WRAPPER = """#!/bin/sh
@@ -123,13 +125,13 @@ class NcclTest(HealthyPair, test_preflight.PreflightCase):
         self.assertLess(time.monotonic() - began, 2 * 10, "two rounds")
 
     def test_every_gpu_of_both_nodes_is_a_rank(self):
-        self.nodes(n2="slow=80")
+        self.nodes(n2=SLOW)
         found = self.check(code=1, gpus=2)
         self.assertEqual(self.named(found), [("n2", "fail")], found)
         self.assertIn(" on 4 GPUs, then with ", found[0][2])
 
     def test_the_slow_node_is_told_from_its_partners(self):
-        self.nodes(n2="slow=80")
+        self.nodes(n2=SLOW)
         found = self.check(code=1)
         self.assertEqual(self.named(found), [("n2", "fail")], found)
         self.assertRegex(found[0][2], r"^NCCL's all-reduce: with \S+-n\d [0-9.]+ GB/s and \d+ µs on 2 GPUs, then with ")
