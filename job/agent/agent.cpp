@@ -2,6 +2,7 @@
 
 #include "job/agent/claim.hpp"
 #include "job/agent/keeper.hpp"
+#include "job/agent/own_log.hpp"
 #include "job/agent/ranks/last_words.hpp"
 #include "job/agent/ranks/spawn.hpp"
 #include "job/async/sleep.hpp"
@@ -126,6 +127,7 @@ Task<void> watch_step_daemon(net::steady_timer& timer, const std::optional<int>&
 }
 
 int run_once(const AgentOptions& given, bool again) {
+    const OwnLog own_log{STDERR_FILENO};
     AgentOptions options = given;
     std::error_code ec;
     options.attempt_directory = std::filesystem::absolute(given.attempt_directory, ec);

@@ -1,15 +1,40 @@
 #include "job/base/log.hpp"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdio>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 namespace lockstep::log {
 namespace {
 
+class Sink final : public spdlog::sinks::base_sink<std::mutex> {
+  public:
+    void redirect(std::function<void(std::string_view)> write) {
+        const std::lock_guard lock{mutex_};
+        write_ = std::move(write);
+    }
+
+  private:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        spdlog::memory_buf_t line;
+        formatter_->format(message, line);
+        if (write_) {
+            write_({line.data(), line.size()});
+        } else {
+            static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+        }
+    }
+    void flush_() override { static_cast<void>(std::fflush(stderr)); }
+
+    std::function<void(std::string_view)> write_;
+};
+
 bool g_journal = false;
+std::shared_ptr<Sink> g_sink;
 
 void append_value(std::string& line, std::string_view value) {
     const bool plain =
@@ -60,13 +85,19 @@ void write(spdlog::level::level_enum level, int priority, std::string_view word,
 
 void start(std::string_view program, Level level, bool journal) {
     g_journal = journal;
-    auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    auto logger = std::make_shared<spdlog::logger>(std::string{program}, sink);
+    g_sink = std::make_shared<Sink>();
+    auto logger = std::make_shared<spdlog::logger>(std::string{program}, g_sink);
     logger->set_pattern(journal ? "%v" : "ts=%Y-%m-%dT%H:%M:%S.%eZ prog=%n %v",
                         spdlog::pattern_time_type::utc);
     logger->set_level(static_cast<spdlog::level::level_enum>(static_cast<int>(level) + 1));
     logger->flush_on(spdlog::level::debug);
     spdlog::set_default_logger(std::move(logger));
+}
+
+void redirect(std::function<void(std::string_view)> write) {
+    if (g_sink) {
+        g_sink->redirect(std::move(write));
+    }
 }
 
 bool parse_level(std::string_view text, Level& level) {

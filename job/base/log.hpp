@@ -4,6 +4,7 @@
 #pragma once
 
 #include <concepts>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -28,6 +29,9 @@ using Fields = std::initializer_list<Field>;
 
 // Once, from main(). With `journal` each line starts with the <N> priority that journald reads.
 void start(std::string_view program, Level level, bool journal);
+// From now on `write` gets each line, with its end, instead of stderr; empty: stderr again. Called
+// by any thread that logs, one at a time, so it must not log itself.
+void redirect(std::function<void(std::string_view line)> write);
 // "debug", "info", "warn", "error"; false if it is none of them.
 bool parse_level(std::string_view text, Level& level);
 
