@@ -94,6 +94,8 @@ set(CPACK_DEBIAN_LOCKSTEPD_PACKAGE_CONTROL_EXTRA
     "${packages}/lockstepd/postinst;${packages}/lockstepd/prerm;${packages}/lockstepd/postrm;${made}/conffiles")
 set(CPACK_DEBIAN_LOCKSTEP-AGENT_PACKAGE_CONTROL_EXTRA
     "${packages}/lockstep-agent/postinst;${packages}/lockstep-agent/prerm")
+set(CPACK_DEBIAN_LOCKSTEP-EXEC_PACKAGE_CONTROL_EXTRA
+    "${packages}/lockstep-exec/postinst;${packages}/lockstep-exec/prerm;${packages}/lockstep-exec/postrm")
 set(CPACK_COMPONENT_LOCKSTEPD_DESCRIPTION "Coordinator of training jobs: service, web page, API")
 set(CPACK_COMPONENT_LOCKSTEP_DESCRIPTION "Command line of Lockstep: submits, follows and looks at training jobs")
 set(CPACK_COMPONENT_LOCKSTEP-AGENT_DESCRIPTION "Agent of Lockstep on a node, with the Python package that ranks find")

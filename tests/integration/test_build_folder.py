@@ -25,6 +25,21 @@ class BuildFolder(unittest.TestCase):
         entries = json.loads((self.folder / "compile_commands.json").read_text())
         return {re.search(r" -o (\S+)", entry["command"])[1]: entry["command"] for entry in entries}
 
+    def test_without_googletest_the_tests_are_left_out_unless_they_are_asked_for(self):
+        """README's and operator.md's first commands failed on a machine where no tests had ever been built."""
+        def configured(*options):
+            return subprocess.run(["cmake", "-S", SOURCE, "-B", self.folder, "-G", "Ninja", "-DLOCKSTEP_TRAINER=OFF",
+                                   "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON", *options], text=True, capture_output=True, check=False,
+                                  timeout=300)
+        for _ in range(2):  # and when it is configured again
+            done = configured()
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("the tests are left out", configured("-ULOCKSTEP_TESTS").stdout)
+        self.assertFalse((self.folder / "tests").exists())
+        done = configured("-DLOCKSTEP_TESTS=ON")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("GTest", done.stderr)
+
     def quick_start(self):
         [options] = re.findall(r"generator=\((-G [^)]*)\)", (SOURCE / "deploy/quickstart").read_text())
         return self.configure(*options.split(), "-DLOCKSTEP_TRAINER=OFF")

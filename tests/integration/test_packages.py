@@ -61,6 +61,20 @@ class Debian(Packages):
         listed = told_by("dpkg-deb", "-c", self.packages["lockstep-agent"])
         self.assertEqual([line for line in listed.splitlines() if "__pycache__" in line], [], "empty folders")
 
+    @unittest.skipUnless((harness.BIN / "lockstep-exec").exists(), "lockstep-exec is not built: no munge")
+    def test_the_removal_of_lockstep_exec_takes_its_socket_along(self):
+        """Purged, it left a socket that listened for a program that was gone, and was enabled."""
+        with tempfile.TemporaryDirectory(prefix="lockstep-packages-") as folder:
+            root = pathlib.Path(folder)
+            (root / "systemctl").write_text(f"#!/bin/sh\necho \"$@\" >> {root}/asked\n")
+            (root / "systemctl").chmod(0o755)
+            for script, argument in (("postinst", "configure"), ("prerm", "upgrade"), ("prerm", "remove"), ("postrm", "remove")):
+                # As on a machine that systemd runs.
+                text = self.control("lockstep-exec", script).replace("/run/systemd/system", folder)
+                subprocess.run(["/bin/sh", "-s", argument], input=text, text=True, check=True, env={"PATH": f"{folder}:/usr/bin:/bin"})
+            self.assertEqual((root / "asked").read_text().splitlines(),
+                             ["daemon-reload", "--quiet disable --now lockstep-exec.socket", "daemon-reload"])
+
     def test_what_they_depend_on_is_named(self):
         for package, library in (("lockstepd", "libsqlite3-0"), ("lockstep", "libyaml-cpp"), ("lockstep-agent", "libssl3")):
             self.assertIn(library, told_by("dpkg-deb", "--field", self.packages[package], "Depends"))
@@ -88,7 +102,7 @@ class Debian(Packages):
             self.assertRegex(known, rf"(?<![\w-])--{name}(?![\w-])")
 
     def test_no_script_starts_a_service(self):
-        for package in ("lockstepd", "lockstep-agent"):
+        for package in ("lockstepd", "lockstep-agent", *({"lockstep-exec"} & set(self.packages))):
             for script in ("postinst", "prerm", "postrm"):
                 if (package, script) == ("lockstep-agent", "postrm"):
                     continue

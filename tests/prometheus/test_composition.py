@@ -42,9 +42,8 @@ class Composition(unittest.TestCase):
 
 @unittest.skipUnless(shutil.which("prometheus") and shutil.which("promtool"), "prometheus is not installed")
 class Scraped(harness.TestCase):
-    DAEMON_ARGUMENTS = ("--tls", "always", "--shared-account")
-
     def setUp(self):
+        self.DAEMON_ARGUMENTS = ("--tls", "always", "--shared-account", *composition()["services"]["lockstepd"]["command"])
         original, harness.Daemon = harness.Daemon, harness.TlsDaemon
         self.addCleanup(setattr, harness, "Daemon", original)
         super().setUp()
@@ -65,6 +64,9 @@ class Scraped(harness.TestCase):
             shutil.copy(harness.SOURCE / "deploy/prometheus" / name, here)
         text = (PLACE / "prometheus.yml").read_text()
         self.assertIn("lockstepd:8470", text)
+        # That name as the containers' Prometheus sends it: refused with 421, it never had a sample.
+        asked = {"Authorization": f"Bearer {token.strip()}", "Host": "lockstepd:8470"}
+        self.assertEqual(self.daemon.request("GET", "/metrics", None, asked)[0], 200)
         port = self.daemon.url.rsplit(":", 1)[1]
         (here / "prometheus.yml").write_text(text.replace("lockstepd:8470", f"127.0.0.1:{port}"))
         checked = subprocess.run(["promtool", "check", "config", here / "prometheus.yml"], capture_output=True, text=True, check=False)
