@@ -1,5 +1,6 @@
 #include "job/collective/gloo.hpp"
 
+#include "job/base/text.hpp"
 #include "job/collective/alone.hpp"
 #include "job/collective/call.hpp"
 #include "job/collective/gloo_device.hpp"
@@ -63,7 +64,7 @@ Status guarded(std::string_view what, Function&& function) {
 class StoreAdapter final : public gloo::rendezvous::Store {
   public:
     StoreAdapter(KeyStore& store, const GlooOptions& options)
-        : store_(store), prefix_(options.prefix + "/"), timeout_(options.connect_timeout) {}
+        : store_(store), prefix_(options.prefix + "/"), options_(options) {}
 
     void set(const std::string& key, const std::vector<char>& data) override {
         const Status done = store_.set(prefix_ + key, {data.data(), data.size()});
@@ -72,27 +73,40 @@ class StoreAdapter final : public gloo::rendezvous::Store {
         }
     }
     std::vector<char> get(const std::string& key) override {
-        const Result<std::string> value = store_.wait(prefix_ + key, timeout_);
-        if (!value) {
-            throw Failed{value.error()};
-        }
-        return {value->begin(), value->end()};
+        const std::string value = await(key, options_.connect_timeout);
+        return {value.begin(), value.end()};
     }
-    void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+    void wait(const std::vector<std::string>& keys) override {
+        wait(keys, options_.connect_timeout);
+    }
     void wait(const std::vector<std::string>& keys,
               const std::chrono::milliseconds& timeout) override {
         for (const std::string& key : keys) {
-            const Result<std::string> value = store_.wait(prefix_ + key, timeout);
-            if (!value) {
-                throw Failed{value.error()};
-            }
+            await(key, timeout);
         }
     }
 
   private:
+    // Gloo's keys for the addresses are the ranks' numbers; the words are those of which the job's
+    // cause takes who is to blame (job/model/echo.cpp).
+    std::string await(const std::string& key, std::chrono::milliseconds timeout) {
+        Result<std::string> value = store_.wait(prefix_ + key, timeout);
+        if (value) {
+            return std::move(*value);
+        }
+        constexpr std::string_view kHost = "rank_";  // before the number, for the host's name
+        const auto rank = to_int(key.starts_with(kHost) ? key.substr(kHost.size()) : key);
+        if (value.error().code == Errc::timed_out && rank && *rank >= 0 && *rank < options_.size) {
+            throw Failed{{Errc::timed_out,
+                          "missing: rank " +
+                              std::to_string(options_.name_of(static_cast<std::int32_t>(*rank)))}};
+        }
+        throw Failed{value.error()};
+    }
+
     KeyStore& store_;
     std::string prefix_;
-    std::chrono::milliseconds timeout_;
+    const GlooOptions& options_;
 };
 
 // A call has another tag (CollectiveCall::tag).
@@ -106,12 +120,11 @@ constexpr std::size_t kKnownCalls = 4096;
 class GlooCommunicator final : public Communicator {
   public:
     GlooCommunicator(std::shared_ptr<WatchedGloo> context,
-                     std::shared_ptr<gloo::transport::Device> device,
-                     std::chrono::milliseconds patience, bool shares_memory)
+                     std::shared_ptr<gloo::transport::Device> device, GlooOptions options)
         : device_(std::move(device)),
           context_(std::move(context)),
-          patience_(patience),
-          shares_memory_(shares_memory) {}
+          options_(std::move(options)),
+          shares_memory_(options_.shared_memory) {}
 
     std::int32_t rank() const override { return context_->rank; }
     std::int32_t size() const override { return context_->size; }
@@ -137,8 +150,10 @@ class GlooCommunicator final : public Communicator {
             }
             if (shared_) {
                 const Status done = shared_->run(
-                    {data, values.count, size_of(values.type)}, combine, tag, patience_,
-                    [this](std::int32_t other) { return context_->is_lost(other); });
+                    {data, values.count, size_of(values.type)}, combine, tag,
+                    options_.operation_timeout,
+                    [this](std::int32_t other) { return context_->is_lost(other); },
+                    [this](std::int32_t other) { return options_.name_of(other); });
                 if (!done) {
                     throw Failed{done.error()};
                 }
@@ -342,9 +357,12 @@ class GlooCommunicator final : public Communicator {
             }
             for (std::size_t other = 0; other < calls.size(); ++other) {
                 if (calls[other] != call) {
-                    return fail(Errc::conflict,
-                                "rank " + std::to_string(rank()) + " calls " + call.text() +
-                                    ", rank " + std::to_string(other) + " " + calls[other].text());
+                    return fail(
+                        Errc::conflict,
+                        "rank " + std::to_string(options_.name_of(rank())) + " calls " +
+                            call.text() + ", rank " +
+                            std::to_string(options_.name_of(static_cast<std::int32_t>(other))) +
+                            " " + calls[other].text());
                 }
             }
             if (known_.size() >= kKnownCalls) {
@@ -358,7 +376,7 @@ class GlooCommunicator final : public Communicator {
     // The context's connections end before the device whose thread serves them.
     std::shared_ptr<gloo::transport::Device> device_;
     std::shared_ptr<WatchedGloo> context_;
-    std::chrono::milliseconds patience_;
+    GlooOptions options_;
     bool shares_memory_;                 // if it can; not asked yet
     std::unique_ptr<SharedSum> shared_;  // none: the ranks are not on one machine
     std::mutex abort_mutex_;  // of the two that abort() shares with the operations' thread
@@ -385,9 +403,9 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
         StoreAdapter adapter{store, options};
         context->connectFullMesh(adapter, device);
         context->setTimeout(options.operation_timeout);
-        context->watch(options.operation_timeout);
-        out = std::make_unique<GlooCommunicator>(std::move(context), std::move(device),
-                                                 options.operation_timeout, options.shared_memory);
+        context->watch(options.operation_timeout,
+                       [options](std::int32_t rank) { return options.name_of(rank); });
+        out = std::make_unique<GlooCommunicator>(std::move(context), std::move(device), options);
     });
     LOCKSTEP_TRY(made);
     return out;

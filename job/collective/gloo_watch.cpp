@@ -1,5 +1,7 @@
 #include "job/collective/gloo_watch.hpp"
 
+#include "job/collective/running_time.hpp"
+
 #include <gloo/common/error.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -31,12 +33,16 @@ constexpr std::uint8_t kWatchSlot = 0x42;
 constexpr milliseconds kForever = std::chrono::hours{24 * 365};
 constexpr milliseconds kNow{1};  // to Gloo 0 can mean that there is no timeout
 constexpr milliseconds kWatchEvery{100};
+// A wait of at least so long is ended by the watch, which counts time in which this process ran;
+// Gloo's own clock runs on while it is suspended.
+constexpr milliseconds kCounted{1'000};
 
 class WatchedBuffer;
 
 // Who is lost, and the buffers that may wait for them. Any thread.
 class Ledger {
   public:
+    explicit Ledger(WatchedGloo::Name name) : name_(std::move(name)) {}
     void add(WatchedBuffer* buffer) {
         const std::lock_guard lock{mutex_};
         buffers_.insert(buffer);
@@ -46,6 +52,8 @@ class Ledger {
         buffers_.erase(buffer);
     }
     void lost(int rank);
+    // So much time has passed for everybody who waits.
+    void pass(RunningTime::Clock::duration time);
     std::mutex& mutex() { return mutex_; }
     // With the mutex held: nobody of these is left.
     bool are_gone(const Ranks& ranks) const {
@@ -53,7 +61,16 @@ class Ledger {
                                              [&](int rank) { return gone_.contains(rank); });
     }
 
+    std::string text_of(const Ranks& ranks) const {
+        std::string out;
+        for (const int rank : ranks) {
+            out += (out.empty() ? "rank " : ", ") + std::to_string(name_(rank));
+        }
+        return out;
+    }
+
   private:
+    const WatchedGloo::Name name_;
     std::mutex mutex_;
     std::set<int> gone_;
     std::set<WatchedBuffer*> buffers_;
@@ -113,6 +130,15 @@ class WatchedBuffer final : public GlooBuffer {
             sends_.waiting->abortWaitSend();
         }
     }
+    // With the ledger's mutex held: ends a wait that has no time left.
+    void pass(RunningTime::Clock::duration time) {
+        if (receives_.waiting != nullptr && receives_.runs_out(time)) {
+            receives_.waiting->abortWaitRecv();
+        }
+        if (sends_.waiting != nullptr && sends_.runs_out(time)) {
+            sends_.waiting->abortWaitSend();
+        }
+    }
 
   private:
     struct Side {
@@ -120,7 +146,15 @@ class WatchedBuffer final : public GlooBuffer {
         std::deque<Ranks> begun;  // and not waited for, the oldest first
         // With the ledger's mutex:
         GlooBuffer* waiting = nullptr;
-        bool aborted = false;  // by the buffer's owner
+        RunningTime::Clock::duration left{0};  // of that wait
+        bool aborted = false;                  // by the buffer's owner
+
+        // At the moment that it does.
+        bool runs_out(RunningTime::Clock::duration time) {
+            const bool had = left > RunningTime::Clock::duration{0};
+            left -= time;
+            return had && left <= RunningTime::Clock::duration{0};
+        }
     };
 
     GlooBuffer& buffer_of(Side& side, const Ranks& ranks) {
@@ -143,29 +177,34 @@ class WatchedBuffer final : public GlooBuffer {
     bool wait(Side& side, milliseconds timeout, Inner&& inner) {
         const Ranks ranks = side.begun.empty() ? Ranks{} : side.begun.front();
         GlooBuffer& buffer = buffer_of(side, ranks);
-        const auto end = std::chrono::steady_clock::now() +
-                         (timeout == gloo::transport::kUnsetTimeout ? patience_ : timeout);
+        const milliseconds most = timeout == gloo::transport::kUnsetTimeout ? patience_ : timeout;
+        const bool counted = most >= kCounted && !ranks.empty();
+        {
+            const std::lock_guard lock{ledger_->mutex()};
+            side.left = most;
+        }
         for (;;) {
             bool gone = false;
+            bool late = false;
             {
                 const std::lock_guard lock{ledger_->mutex()};
                 if (std::exchange(side.aborted, false)) {
                     return false;
                 }
                 gone = ledger_->are_gone(ranks);
+                late = counted && side.left <= RunningTime::Clock::duration{0};
                 side.waiting = ranks.empty() ? nullptr : &buffer;
             }
-            const auto left =
-                std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
             bool came = false;
             try {
                 // What a lost rank did before it went still counts: it has come by now. A wait
                 // that fails closes all connections.
-                came = inner(buffer, gone ? kNow : std::max(left, kNow));
+                came = inner(buffer, gone || late ? kNow : counted ? kForever : most);
             } catch (const std::exception&) {
                 settle(side);
                 if (gone) {
-                    throw gloo::IoException("Connection closed by peer: " + text_of(ranks));
+                    throw gloo::IoException("Connection closed by peer: " +
+                                            ledger_->text_of(ranks));
                 }
                 throw;
             }
@@ -184,14 +223,6 @@ class WatchedBuffer final : public GlooBuffer {
         side.waiting = nullptr;
     }
 
-    static std::string text_of(const Ranks& ranks) {
-        std::string out;
-        for (const int rank : ranks) {
-            out += (out.empty() ? "rank " : ", ") + std::to_string(rank);
-        }
-        return out;
-    }
-
     std::shared_ptr<gloo::transport::Context> transport_;
     std::shared_ptr<Ledger> ledger_;
     milliseconds patience_;
@@ -204,6 +235,13 @@ void Ledger::lost(int rank) {
     gone_.insert(rank);
     for (WatchedBuffer* one : buffers_) {
         one->wake();
+    }
+}
+
+void Ledger::pass(RunningTime::Clock::duration time) {
+    const std::lock_guard lock{mutex_};
+    for (WatchedBuffer* one : buffers_) {
+        one->pass(time);
     }
 }
 
@@ -256,6 +294,7 @@ class WatchedGloo::Watch {
 
     void run() {
         std::unique_lock lock{mutex_};
+        RunningTime time;
         while (!ending_ && !sentinels_.empty()) {
             for (auto one = sentinels_.begin(); one != sentinels_.end();) {
                 const bool lost = failed(*one->second);
@@ -264,6 +303,7 @@ class WatchedGloo::Watch {
                 }
                 one = lost ? sentinels_.erase(one) : std::next(one);
             }
+            ledger_->pass(time.passed());
             ends_.wait_for(lock, kWatchEvery, [this] { return ending_; });
         }
     }
@@ -300,8 +340,8 @@ class WatchedGloo::Watch {
     bool ending_ = false;
 };
 
-void WatchedGloo::watch(std::chrono::milliseconds patience) {
-    auto ledger = std::make_shared<Ledger>();
+void WatchedGloo::watch(std::chrono::milliseconds patience, Name name) {
+    auto ledger = std::make_shared<Ledger>(std::move(name));
     watch_ = std::make_shared<Watch>(*transportContext_, ledger);
     transportContext_ = std::make_shared<WatchedTransport>(std::move(transportContext_),
                                                            std::move(ledger), patience);

@@ -10,6 +10,8 @@
 #include <gloo/rendezvous/context.h>
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -20,10 +22,13 @@ class WatchedGloo final : public gloo::rendezvous::Context {
     using gloo::rendezvous::Context::Context;
     ~WatchedGloo() override;
 
+    // What a rank is called in errors. Any thread.
+    using Name = std::function<std::int32_t(std::int32_t rank)>;
+
     // Once, after connectFullMesh and before anything is sent. `patience`: of a wait that is given
-    // no timeout of its own. A thread watches the connections until this object ends. Throws what
-    // Gloo throws.
-    void watch(std::chrono::milliseconds patience);
+    // no timeout of its own; it counts time in which this process ran (running_time.hpp). A thread
+    // watches the connections until this object ends. Throws what Gloo throws.
+    void watch(std::chrono::milliseconds patience, Name name);
     // The connection to it has ended, as the watch has seen. Any thread, after watch().
     bool is_lost(int other) const;
 

@@ -62,8 +62,8 @@ Status compare_with_first(const NcclNode& node, const std::vector<NcclUniqueId>&
     const std::string root = "rank " + std::to_string(node.options.name_of(0));
     const auto first = node.keys->wait(node.key("rank/", 0), node.options.init_timeout);
     if (!first) {
-        return fail(Error{first.error().code, "NCCL's initialisation: nothing came from " + root +
-                                                  " (" + first.error().message + ")"});
+        return fail(Error{first.error().code, "NCCL's initialisation: missing: " + root + " (" +
+                                                  first.error().message + ")"});
     }
     if (*first == mine) {
         return {};

@@ -101,7 +101,7 @@ void NcclRanks::note(const CollectiveCall& call, Stream stream) {
         ++done_;  // part of a graph: when it runs is not known here
         return;
     }
-    Entry entry{nullptr, call, Clock::now()};
+    Entry entry{nullptr, call};
     if (!spare_events_.empty()) {
         entry.event = spare_events_.back();
         spare_events_.pop_back();

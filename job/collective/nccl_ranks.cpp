@@ -90,8 +90,7 @@ Status wait_ready(const NcclNode& node, nccl::Comm comm, nccl::Result state) {
                 }
             }
             if (!missing.empty()) {
-                return fail(Errc::timed_out,
-                            "NCCL's initialisation: nothing came from rank " + missing);
+                return fail(Errc::timed_out, "NCCL's initialisation: missing: rank " + missing);
             }
             return fail(Errc::timed_out,
                         "NCCL's initialisation: " +
@@ -173,13 +172,16 @@ std::optional<NcclRanks::Trouble> NcclRanks::look() {
     if (state != nccl::kSuccess && state != nccl::kInProgress) {
         return Trouble{node_.library.error(state, comm_), state};
     }
+    const Clock::duration passed = time_.passed();
+    if (!under_way_.empty()) {  // the time of others begins when what was before them has ended
+        under_way_.front().waited += passed;
+    }
     while (!under_way_.empty()) {
         Entry& first = under_way_.front();
         const cuda::Result code = node_.driver.api.event_query(first.event);
         if (code == cuda::kNotReady) {
-            if (Clock::now() - first.since > node_.options.silence) {
-                const auto seconds =
-                    std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - first.since);
+            if (first.waited > node_.options.silence) {
+                const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(first.waited);
                 return Trouble{first.call.text() + " is not done after " +
                                    std::to_string(seconds.count()) + " s",
                                nccl::kSuccess};
@@ -192,9 +194,6 @@ std::optional<NcclRanks::Trouble> NcclRanks::look() {
         ++done_;
         spare_events_.push_back(first.event);
         under_way_.pop_front();
-        if (!under_way_.empty()) {  // its time begins when what was before it has ended
-            under_way_.front().since = std::max(under_way_.front().since, Clock::now());
-        }
     }
     return std::nullopt;
 }
@@ -207,7 +206,7 @@ NcclPosition NcclRanks::position(const Trouble& trouble) {
     out.error = trouble.error;
     out.remote = trouble.error == nccl::kRemoteError;
     out.text = trouble.error != nccl::kSuccess ? trouble.text
-               : collectives_ == 0             ? "nothing"
+               : collectives_ == 0             ? std::string{kNoOperation}
                                                : last_.text();
     return out;
 }

@@ -4,6 +4,7 @@
 #include "job/collective/call.hpp"
 #include "job/collective/nccl.hpp"
 #include "job/collective/nccl_watch.hpp"
+#include "job/collective/running_time.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -64,7 +65,7 @@ class NcclRanks final : public NcclCommunicator {
     struct Entry {
         cuda::Event event = nullptr;
         CollectiveCall call;
-        Clock::time_point since;
+        Clock::duration waited{0};  // as the oldest one, in time that this process ran
     };
     struct Trouble {
         std::string text;
@@ -95,6 +96,7 @@ class NcclRanks final : public NcclCommunicator {
     std::mutex comm_mutex_;  // guards what follows: a call and an abort never meet in NCCL
     nccl::Comm comm_ = nullptr;
     std::deque<Entry> under_way_;
+    RunningTime time_;  // between two looks
     std::vector<cuda::Event> spare_events_;
     CollectiveCall last_;           // of all ranks
     std::int64_t collectives_ = 0;  // the same, called

@@ -102,6 +102,16 @@ NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::
                     std::to_string(most) + ", " + named(other->second) + " " + other->first,
                 odd->second};
     }
+    const bool pairs = std::any_of(ranks.begin(), ranks.end(), [](const auto& one) {
+        return one->done > 0 || one->text == kNoOperation;
+    });
+    if (most == 0 && pairs) {
+        return {
+            "every rank answers, and what two of them exchange is not done: one that computes "
+            "without end, a GPU or the network between them" +
+                noticed,
+            {}};
+    }
     if (most == 0) {
         return {"every rank is there and waits: the network between them" + noticed, {}};
     }

@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// NcclPosition::text of a communicator that is made and had no operation of all ranks yet.
+inline constexpr std::string_view kNoOperation = "nothing";
+
 // Where a rank is, by its own word.
 struct NcclPosition {
     // Operations of all ranks since the communicator was made: what two ranks send each other is

@@ -5,6 +5,7 @@
 #include "job/base/ids.hpp"
 #include "job/base/unique_fd.hpp"
 #include "job/collective/collective_limits.hpp"
+#include "job/collective/running_time.hpp"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -357,9 +358,10 @@ std::unique_ptr<SharedSum> SharedSum::meet(std::int32_t rank, std::int32_t ranks
 }
 
 Status SharedSum::run(Values values, ReduceFunction reduce, std::uint32_t tag,
-                      std::chrono::milliseconds patience, const Lost& lost) {
+                      std::chrono::milliseconds patience, const Lost& lost, const Name& name) {
     Call call{*memory_, values, reduce, tag, blocks_};
-    auto moved = std::chrono::steady_clock::now();
+    RunningTime time;
+    RunningTime::Clock::duration waited{0};
     while (!call.done()) {
         const std::uint32_t news = memory_->board().news.load();
         if (memory_->aborted()) {
@@ -375,14 +377,15 @@ Status SharedSum::run(Values values, ReduceFunction reduce, std::uint32_t tag,
             }
             advanced = true;
         }
+        waited += time.passed();
         if (advanced) {
-            moved = std::chrono::steady_clock::now();
+            waited = {};
             continue;
         }
         if (call.done()) {
             break;
         }
-        if (std::chrono::steady_clock::now() - moved > patience) {
+        if (waited > patience) {
             return fail(Errc::timed_out, "Timed out waiting for the other ranks of this machine");
         }
         memory_->wait(news);
@@ -392,7 +395,7 @@ Status SharedSum::run(Values values, ReduceFunction reduce, std::uint32_t tag,
                 const Result<bool> more = call.advance();
                 if (!more || !*more) {
                     return fail(Errc::unavailable,
-                                "Connection closed by peer: rank " + std::to_string(rank));
+                                "Connection closed by peer: rank " + std::to_string(name(rank)));
                 }
             }
         }

@@ -29,6 +29,8 @@ class SharedSum {
     using Gather = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
     // A rank that is lost; asked now and then while a call waits. Any thread.
     using Lost = std::function<bool(std::int32_t rank)>;
+    // What a rank is called in errors.
+    using Name = std::function<std::int32_t(std::int32_t rank)>;
 
     struct Values {
         std::byte* data;
@@ -47,9 +49,10 @@ class SharedSum {
     // Replaces `values` by their reduction. Every rank makes the same calls; `tag` tells one from
     // another. One call at a time. unavailable: a rank was lost that had not done its part;
     // timed_out: nothing could be done for `patience`, or one makes another call; cancelled:
-    // abort().
-    Status run(Values values, ReduceFunction reduce, std::uint32_t tag,
-               std::chrono::milliseconds patience, const Lost& lost);
+    // abort(). The patience counts time in which this process ran (running_time.hpp).
+    Status run(
+        Values values, ReduceFunction reduce, std::uint32_t tag, std::chrono::milliseconds patience,
+        const Lost& lost, const Name& name = [](std::int32_t rank) { return rank; });
     // Ends what waits, now or later. Any thread.
     void abort();
 

@@ -56,6 +56,8 @@ constexpr std::array kEchoWords{
     "the other ranks did not finish the step",
     "nccl's initialisation was given up",
     "an operation was given up before it began",
+    "connect: missing: rank ",
+    "initialisation: missing: rank ",
     // lockstep.barrier(): it names those that have not come
     "timed_out: missing: rank ",
 };

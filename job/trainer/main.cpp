@@ -29,8 +29,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -108,9 +110,26 @@ int wrong(const Error& error, RankClient* client = nullptr) {
     return kExitWrong;
 }
 
+// The same where another rank is at fault: PeerFault is the type of which the agent takes no cause
+// (job/model/failure.cpp).
+int wrong_elsewhere(const Error& error, RankClient* client) {
+    if (client != nullptr) {
+        client->exception("PeerFault", error.message);
+    }
+    return wrong(error);
+}
+
 int failed(const Error& error) {
     log::error("training failed", {{"reason", error.text()}});
     return kExitFailed;
+}
+
+// A rank that another has not met in time names it: "missing: rank 3".
+int failed_by_peer(const Error& error, RankClient* client) {
+    if (client != nullptr && error.code == Errc::timed_out) {
+        client->exception("PeerFault", error.message);
+    }
+    return failed(error);
 }
 
 Result<TrainConfig> read_config(const std::string& path) {
@@ -218,10 +237,13 @@ void tell_of_gpu(const std::string& text, const TrainConfig& config, std::int32_
 
 int prepare_and_run(TrainingRun& run, const RankContext& context, RankClient* client) {
     if (const Status ready = run.prepare(); !ready) {
+        if (run.refused_by_peer()) {
+            return wrong_elsewhere(ready.error(), client);
+        }
         const Errc code = ready.error().code;
         const bool peer =
             code == Errc::unavailable || code == Errc::timed_out || code == Errc::cancelled;
-        return peer ? failed(ready.error()) : wrong(ready.error(), client);
+        return peer ? failed_by_peer(ready.error(), client) : wrong(ready.error(), client);
     }
     const Result<RunEnd> end = run.run();
     if (!end) {
@@ -275,13 +297,15 @@ int train(const TrainConfig& given, const RankContext& context, RankClient* clie
     if (!meeting) {
         return failed(meeting.error());
     }
-    const auto connect = [&](const std::string& name, std::int32_t rank, std::int32_t size) {
-        return (*meeting)->connect(name, rank, size);
+    const auto connect = [&](const std::string& name, std::int32_t rank,
+                             const std::vector<std::int32_t>& members) {
+        return (*meeting)->connect(name, rank, members);
     };
-    const Result<std::unique_ptr<Communicator>> ranks =
-        connect("gloo", context.rank, context.world_size);
+    std::vector<std::int32_t> everybody(static_cast<std::size_t>(context.world_size));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    const Result<std::unique_ptr<Communicator>> ranks = connect("gloo", context.rank, everybody);
     if (!ranks) {
-        return failed(ranks.error());
+        return failed_by_peer(ranks.error(), client);
     }
     World world{**ranks, connect, context.node_rank, context.role == "ps"};
     if (gpu) {

@@ -40,7 +40,14 @@ class TorchKeyStore final : public KeyStore {
     }
     Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
         try {
-            store_->wait({prefix_ + key}, timeout);
+            // Without patience the store's wait says of a key that is there that it is not, now and
+            // then, and prints so.
+            if (timeout.count() <= 0 && !store_->check({prefix_ + key})) {
+                return fail(Errc::timed_out, "the ranks' store has no " + key);
+            }
+            if (timeout.count() > 0) {
+                store_->wait({prefix_ + key}, timeout);
+            }
             const std::vector<std::uint8_t> value = store_->get(prefix_ + key);
             return std::string{value.begin(), value.end()};
         } catch (const std::exception& error) {
@@ -138,10 +145,13 @@ Result<std::unique_ptr<Meeting>> Meeting::begin(const RankContext& context, Rank
 }
 
 Result<std::unique_ptr<Communicator>> Meeting::connect(const std::string& name, std::int32_t rank,
-                                                       std::int32_t size) {
+                                                       const std::vector<std::int32_t>& members) {
     GlooOptions options;
     options.rank = rank;
-    options.size = size;
+    options.size = static_cast<std::int32_t>(members.size());
+    options.names = members;
+    // One reads its data from a slower disk than the others.
+    options.connect_timeout = limits::kMeetPatience;
     options.address = address_;
     options.prefix = name;
     options.shared_memory = std::getenv("LOCKSTEP_TRAIN_OVER_TCP") == nullptr;

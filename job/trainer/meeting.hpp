@@ -25,7 +25,7 @@ class Meeting {
 
     // Meets the other members of a group; each name once. Errors as of make_gloo().
     Result<std::unique_ptr<Communicator>> connect(const std::string& name, std::int32_t rank,
-                                                  std::int32_t size);
+                                                  const std::vector<std::int32_t>& members);
     // The same for buffers on GPU `gpu` of those that this process sees: by NCCL. `rank`: the place
     // among `members`, which are ranks of the job. Errors as of make_nccl(). `give_up`: as in
     // NcclOptions.

@@ -83,6 +83,8 @@ class TrainingRun {
     // different configurations or data, or the checkpoint belongs to another configuration.
     // unavailable, timed_out: a rank is gone.
     Status prepare();
+    // What prepare() has refused was found by another rank, which says it in its own words.
+    bool refused_by_peer() const { return refused_by_peer_; }
     // Trains to the end, or until SIGTERM. unavailable, timed_out: a rank was lost; rank 0 then
     // has written a checkpoint of the last finished step.
     Result<RunEnd> run();
@@ -148,6 +150,7 @@ class TrainingRun {
     std::int64_t epoch_ = 0;
     std::int64_t consumed_ = 0;
     std::int64_t saved_step_ = -1;
+    bool refused_by_peer_ = false;
     std::int64_t trained_samples_ = 0;  // of this rank in this process
     std::uint64_t start_ = 0;           // PartSet::start
     double checkpoint_seconds_ = 0.0;   // the stall of the step before, to report

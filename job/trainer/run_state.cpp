@@ -279,8 +279,12 @@ Status TrainingRun::find_batch_size() {
     const Result<std::int64_t> mine = search();
     cuda_device::empty_cache();
     Communicator& trainers = strategy_->trainers();
-    std::vector<std::int64_t> found(static_cast<std::size_t>(trainers.size()), 0);
-    found[static_cast<std::size_t>(trainers.rank())] = mine.value_or(0);
+    // What each of them has found (-1: it could not try), then which rank of the job each is.
+    const auto count_of_trainers = static_cast<std::size_t>(trainers.size());
+    std::vector<std::int64_t> found(2 * count_of_trainers, 0);
+    const auto me = static_cast<std::size_t>(trainers.rank());
+    found[me] = mine.value_or(-1);
+    found[count_of_trainers + me] = world_.rank();
     if (const Status shared =
             trainers.all_reduce({found.data(), found.size(), Dtype::i64, Device::cpu});
         !shared) {
@@ -289,10 +293,16 @@ Status TrainingRun::find_batch_size() {
     if (!mine) {
         return fail(Error{mine.error()}.in("find_batch_size"));
     }
-    const auto least = std::min_element(found.begin(), found.end());
-    if (*least == 0) {
-        return fail(Errc::exhausted, "find_batch_size: batch_size does not fit on rank " +
-                                         std::to_string(least - found.begin()));
+    const auto least = std::min_element(
+        found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count_of_trainers));
+    if (*least <= 0) {
+        const std::string rank = std::to_string(
+            found[count_of_trainers + static_cast<std::size_t>(least - found.begin())]);
+        refused_by_peer_ = *mine > 0;
+        return fail(Errc::exhausted,
+                    *least == 0 ? "find_batch_size: batch_size does not fit on rank " + rank
+                                : "find_batch_size: rank " + rank +
+                                      " could not try a batch; its log says why");
     }
     batch_size_ = static_cast<std::int32_t>(*least);
     log::info("batch size found",
@@ -333,6 +343,7 @@ Status TrainingRun::restore() {
         return loaded;
     }
     if (head[0] == 0) {
+        refused_by_peer_ = true;
         return fail(Errc::conflict, "rank 0 could not read what to begin with; its log says why");
     }
     step_ = state.step = head[1];

@@ -42,8 +42,8 @@ inline constexpr std::uint64_t kSafetensorsValueBytes = 1ULL << 40U;  // no file
 inline constexpr std::size_t kSafetensorsDimensions = 16;             // networks have four
 
 // --- ranks ---------------------------------------------------------------------------------
-// For torch's store, where ranks meet that were started without an agent: people start them by
-// hand, one after the other.
+// Where ranks meet: people start them by hand, one after the other, and one may have read its data
+// from a slower disk than the others.
 inline constexpr auto kMeetPatience = std::chrono::minutes{5};
 // After SIGTERM the other ranks get this long to finish the step, or to be there in NCCL: the
 // agent's grace is kStopGrace.

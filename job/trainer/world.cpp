@@ -25,7 +25,7 @@ std::int32_t World::place_in(const std::vector<std::int32_t>& members) const {
 
 Result<std::unique_ptr<Communicator>> World::group(const std::string& name,
                                                    const std::vector<std::int32_t>& members) const {
-    return connect_(name, place_in(members), static_cast<std::int32_t>(members.size()));
+    return connect_(name, place_in(members), members);
 }
 
 Result<std::unique_ptr<Communicator>> World::gpu_group(

@@ -16,9 +16,10 @@ namespace lockstep {
 
 class World {
   public:
-    // Meets `size` ranks under a name that is this group's alone; `rank` counts within it.
+    // Meets the ranks of a group under a name that is this group's alone; `rank` counts within it,
+    // `members` are ranks of the world.
     using Connect = std::function<Result<std::unique_ptr<Communicator>>(
-        const std::string& name, std::int32_t rank, std::int32_t size)>;
+        const std::string& name, std::int32_t rank, const std::vector<std::int32_t>& members)>;
 
     // The same between GPUs; `members` are ranks of the world, and `rank` the place among them.
     using ConnectGpus = std::function<Result<std::unique_ptr<Communicator>>(

@@ -1,19 +1,24 @@
 #include "job/collective/gloo.hpp"
 
 #include "job/collective/memory_key_store.hpp"
+#include "tests/unit/collective/gloo_ranks.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstddef>
+#include <ctime>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -183,8 +188,99 @@ TEST(Gloo, AMissingPeerIsATimeout) {
     const Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
     ASSERT_FALSE(made.has_value());
     EXPECT_EQ(made.error().code, Errc::timed_out);
-    EXPECT_NE(made.error().message.find("gloo/1"), std::string::npos) << made.error().message;
+    EXPECT_EQ(made.error().message, "gloo: connect: missing: rank 1");
 }
+
+// Where rank 1 never comes, of a group whose members are ranks 5 and 7 of the job.
+TEST(Gloo, AMissingPeerIsNamedAsTheJobKnowsIt) {
+    MemoryKeyStore store;
+    GlooOptions options;
+    options.size = 2;
+    options.names = {5, 7};
+    options.connect_timeout = 50ms;
+    const Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
+    ASSERT_FALSE(made.has_value());
+    EXPECT_EQ(made.error().message, "gloo: connect: missing: rank 7");
+}
+
+// A process of its own that suspends this one for a while, as Slurm suspends a job, once it is
+// asked to. Made before there are threads.
+class Suspension {
+  public:
+    explicit Suspension(timespec how_long) {
+        std::array<int, 2> ends{};
+        EXPECT_EQ(::pipe(ends.data()), 0);
+        const pid_t all = ::getpid();
+        child_ = ::fork();
+        if (child_ == 0) {
+            char go = 0;
+            static_cast<void>(::read(ends[0], &go, 1));
+            const timespec until_they_wait{0, 200'000'000};
+            ::nanosleep(&until_they_wait, nullptr);
+            ::kill(all, SIGSTOP);
+            ::nanosleep(&how_long, nullptr);
+            ::kill(all, SIGCONT);
+            ::_exit(0);
+        }
+        ::close(ends[0]);
+        go_ = ends[1];
+    }
+    Suspension(const Suspension&) = delete;
+    Suspension& operator=(const Suspension&) = delete;
+    ~Suspension() { ::close(go_); }
+    // Comes back when this process goes on.
+    void happen() const {
+        EXPECT_EQ(::write(go_, "x", 1), 1);
+        EXPECT_EQ(::waitpid(child_, nullptr, 0), child_);
+    }
+
+  private:
+    pid_t child_ = -1;
+    int go_ = -1;
+};
+
+class GlooSuspended : public testing::TestWithParam<bool> {};
+
+// It went on with a clock that had gone on, and gave up a rank that had been suspended with it.
+TEST_P(GlooSuspended, WhoWaitsDoesNotCountTheTimeInWhichItWasSuspended) {
+    const Suspension suspension{{3, 0}};
+    as_gloo_ranks(
+        2,
+        [&](Communicator& ranks) {
+            std::vector<float> values(1000, 1.0F);
+            ASSERT_TRUE(ranks.all_reduce_sum(values).has_value());
+            if (ranks.rank() == 1) {
+                suspension.happen();
+            }
+            const Status done = ranks.all_reduce_sum(values);
+            EXPECT_TRUE(done.has_value()) << done.error().text();
+            EXPECT_EQ(values.front(), 4.0F);
+        },
+        2s, GetParam());
+}
+
+// Its patience is at its end some time nevertheless.
+TEST_P(GlooSuspended, WhoIsNeverAnsweredIsTold) {
+    std::promise<void> told;
+    std::shared_future<void> heard = told.get_future().share();
+    as_gloo_ranks(
+        2,
+        [&](Communicator& ranks) {
+            std::vector<float> values(1000, 1.0F);
+            ASSERT_TRUE(ranks.all_reduce_sum(values).has_value());
+            if (ranks.rank() == 0) {
+                const Status done = ranks.all_reduce_sum(values);
+                EXPECT_FALSE(done.has_value());
+                EXPECT_TRUE(done || done.error().code == Errc::timed_out) << "rank 0";
+                told.set_value();
+            } else {
+                heard.wait();  // the connection stays as long
+            }
+        },
+        1s, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(SharedMemory, GlooSuspended, testing::Bool());
 
 TEST(Gloo, APeerThatLeavesFailsTheOperationOfTheOthers) {
     MemoryKeyStore store;

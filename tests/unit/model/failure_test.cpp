@@ -52,6 +52,8 @@ TEST(FailureKinds, WhatSpeaksOfAPeerThatIsGoneIsAnEcho) {
          "Timed out after 11 seconds waiting for clients. 1/2 clients joined."},
         {"RuntimeError", "failed to recv, got 0 bytes"},
         {"lockstep.TimedOut", "timed_out: missing: rank 1"},
+        {"", "timed_out: gloo: connect: missing: rank 3"},  // lockstep-train's
+        {"", "timed_out: NCCL's initialisation: missing: rank 3"},
         {"horovod.common.exceptions.HorovodInternalError", "Horovod has been shut down."},
     };
     for (const auto& [type, message] : echoes) {

@@ -381,6 +381,19 @@ class Train(unittest.TestCase):
                 self.assertEqual(process.returncode, 2, errors)
                 self.assertRegex(errors, f"{reason}|rank 0 could not read what to begin with")
 
+    def test_what_rank_0_refuses_is_told_as_its_own_and_by_nobody_else_as_theirs(self):
+        """The first to end was the job's cause, with the words "rank 0 could not read what to begin with"."""
+        codes, _, _ = self.run_group(3, model="mlp", max_steps=2)
+        self.assertEqual(codes, [0, 0, 0])
+        codes, _, reports = self.run_group(3, model="mnist_convnet", max_steps=4)
+        self.assertEqual(codes, [2, 2, 2])
+        told = {rank: (message["type"], message["message"]) for rank, message in reports if message["op"] == "exception"}
+        self.assertEqual(sorted(told), [0, 1, 2])
+        self.assertEqual(told[0][0], "lockstep-train")
+        self.assertIn("model was", told[0][1])
+        # Of this type the agent takes no cause (tests/unit/model/failure_test.cpp).
+        self.assertEqual([told[rank][0] for rank in (1, 2)], ["PeerFault"] * 2)
+
     def test_a_pipeline_that_is_killed_while_it_writes_goes_on_from_a_whole_checkpoint(self):
         config = {**SMALL, "model": "mlp", "strategy": "pipeline", "epochs": 1000, "checkpoint_every_steps": 1}
         last = 0
