@@ -205,11 +205,17 @@ Status TrainingRun::evaluate_or_save() {
     return done ? Status{} : lost(std::move(done).error().in("evaluation"));
 }
 
-// Accuracy, or errors, and loss on the test set.
+// Accuracy, or errors, and loss on the test set. It may take longer than the agent's patience with
+// a rank that it asked to stop, so it is left then; a resumed run does not come back to it, unless
+// it was the last one.
 Status TrainingRun::evaluate() {
     phase("eval");
     const Result<Evaluation> sums = strategy_->evaluate(data_.test);
     LOCKSTEP_TRY(sums);
+    if (sums->cut > 0.0) {
+        stop_ = true;
+        return {};
+    }
     evaluated_ = true;
     end_.of_numbers = config_.loss != TrainLoss::cross_entropy;
     if (end_.of_numbers) {

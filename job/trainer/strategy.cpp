@@ -146,10 +146,11 @@ void count_answers(const at::Tensor& logits, const at::Tensor& targets, TrainLos
 }
 
 Status sum_evaluations(Evaluation& mine, Communicator& group) {
-    std::array<double, 8> sums{mine.right,    mine.loss,    mine.answers, mine.samples,
-                               mine.absolute, mine.squares, mine.targets, mine.target_squares};
+    std::array<double, 9> sums{mine.right,   mine.loss,           mine.answers,
+                               mine.samples, mine.absolute,       mine.squares,
+                               mine.targets, mine.target_squares, mine.cut};
     const Status done = group.all_reduce({sums.data(), sums.size(), Dtype::f64, Device::cpu});
-    mine = {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]};
+    mine = {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], sums[8]};
     return done;
 }
 
@@ -164,10 +165,12 @@ Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, TrainLoss
     Loader loader{test, evaluation_batch(test, kEvaluationBatch), evaluation_workers(test)};
     loader.begin(std::move(mine));
     Evaluation out;
-    for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
+    Batch batch = loader.next();
+    for (; batch.size > 0 && !stop_signal::requested(); batch = loader.next()) {
         count_answers(model.forward(to_device(tensor_of(batch.input, batch.size), device), Pass{}),
                       to_device(tensor_of(batch.target, batch.size), device), loss, out);
     }
+    out.cut = batch.size > 0 ? 1.0 : 0.0;
     LOCKSTEP_TRY(loader.status());
     LOCKSTEP_TRY(sum_evaluations(out, group));
     return out;

@@ -64,6 +64,9 @@ struct Evaluation {
     double squares = 0.0;
     double targets = 0.0;
     double target_squares = 0.0;
+    // Ranks that were told to stop before their share was done: the sums say nothing then, and all
+    // ranks know that all stop.
+    double cut = 0.0;
 };
 
 class Strategy {
@@ -83,7 +86,7 @@ class Strategy {
     // cancelled: the others did not finish while this rank was told to stop; an operation of the
     // communicator still hangs and only _Exit ends the process.
     virtual Status step(Loader& loader, StepResult& result) = 0;
-    // Over all of `test`, the sums on every rank.
+    // Over all of `test`, the sums on every rank. Ends early where a rank is told to stop.
     virtual Result<Evaluation> evaluate(const SampleSet& test) = 0;
 
     // The state as one device would have it, to rank 0 of the trainers: parameters, buffers,

@@ -216,6 +216,19 @@ Status Pipeline::agree_and_apply(StepResult& result) {
     return applied;
 }
 
+// The first stage's word goes down the chain before each batch: a stage that left by itself would
+// be waited for by the others.
+Result<bool> Pipeline::evaluates_on() {
+    std::int64_t on = stop_signal::requested() ? 0 : 1;
+    if (!first()) {
+        LOCKSTEP_TRY(all_.recv({&on, 1, Dtype::i64, Device::cpu}, previous()));
+    }
+    if (!last()) {
+        LOCKSTEP_TRY(all_.send({&on, 1, Dtype::i64, Device::cpu}, next()));
+    }
+    return on != 0;
+}
+
 Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
     held_.fetch_buffers();
     LOCKSTEP_TRY(until_done());
@@ -232,6 +245,12 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
     loader.begin(std::move(mine));
     Evaluation out;
     for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
+        const Result<bool> on = evaluates_on();
+        LOCKSTEP_TRY(on);
+        if (!*on) {
+            out.cut = 1.0;
+            break;
+        }
         at::Tensor x;
         if (first()) {
             x = part_of(batch.input, batch.size, 0, batch.size);

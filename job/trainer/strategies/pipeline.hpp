@@ -149,6 +149,8 @@ class Pipeline final : public Strategy {
     // Everything that was enqueued is done, and nothing was found wrong with it.
     Status until_done();
     Status agree_and_apply(StepResult& result);
+    // Whether this chain evaluates another batch; all of its stages ask for each.
+    Result<bool> evaluates_on();
     template <class Part>
     Status move_parts(Checkpoint& state, Part&& part);
 

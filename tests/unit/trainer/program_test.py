@@ -147,6 +147,22 @@ class Train(unittest.TestCase):
         steps = sorted(m["step"] for r, m in reports if r == 0 and "loss" in m)
         self.assertEqual(steps, [last + 1, last + 2])
 
+    def test_sigterm_during_the_evaluation_loses_no_step(self):
+        # The evaluation takes seconds, and begins when the last step has been printed.
+        for ranks, more in ((1, {}), (2, {"strategy": "pipeline"})):
+            with self.subTest(ranks=ranks):
+                group = Group(self.folder, ranks, {**SMALL, **more, "test_samples": 50_000, "max_steps": 3,
+                                                   "checkpoint_every_steps": 0})
+                group.wait_for_line(0, "batch: 2,")
+                group.processes[0].send_signal(signal.SIGTERM)
+                codes, outputs, reports = group.finish()
+                self.assertEqual(codes, [143] * ranks, outputs)
+                self.assertEqual(self.checkpoints(), ["step-00000003.ckpt"])
+                self.assertIn("stopped at step 3", outputs[0])
+                self.assertEqual([m for _, m in reports if m.get("kind") == "epoch"], [])
+                for path in (self.folder / "ckpt").iterdir():
+                    path.unlink()
+
     def test_a_killed_rank_fails_the_others_and_loses_no_step(self):
         group = Group(self.folder, 2, {**SMALL, "epochs": 1000, "checkpoint_every_steps": 0})
         group.wait_for_line(0, "batch: 3,")

@@ -236,6 +236,54 @@ TEST(Run, AStopOfOneRankStopsAllAtTheSameStepWithACheckpoint) {
     EXPECT_EQ((*found)->checkpoint.step, two.ends[0]->step);
 }
 
+class StopInEvaluation : public testing::TestWithParam<TrainStrategy> {};
+
+// Every rank has made the last step of the epoch when the stop comes, so what sees it is the
+// evaluation. The one after the last epoch is no other.
+TEST_P(StopInEvaluation, ItIsLeftWithACheckpointOnAllRanks) {
+    for (const int epochs : {1, 2}) {
+        SCOPED_TRACE(epochs);
+        const TemporaryFolder folder;
+        TrainConfig config = small();
+        config.model = TrainModel::mlp;
+        config.strategy = GetParam();
+        config.epochs = epochs;
+        TrainingOptions options;
+        options.ranks = GetParam() == TrainStrategy::replicated ? 1 : 4;
+        options.servers = GetParam() == TrainStrategy::parameter_server ? 2 : 0;
+        const int shards = GetParam() == TrainStrategy::data_parallel ? 4
+                           : options.ranks == 4                       ? 2
+                                                                      : 1;
+        config.stages = GetParam() == TrainStrategy::pipeline ? 2 : 0;
+        config.batch_size = 64 / shards;
+        options.checkpoints = folder.path();
+        options.on_step = [&](std::int32_t rank, const StepResult& step) {
+            if (rank == options.ranks - 1 && step.step == 10) {
+                stop_signal::request();
+            }
+        };
+        stop_signal::reset();
+        const Trained all = train_in_world(config, few_digits(), options);
+        stop_signal::reset();
+        for (const Result<RunEnd>& end : all.ends) {
+            ASSERT_TRUE(end.has_value()) << end.error().text();
+            if (!end->served) {
+                EXPECT_TRUE(end->stopped);
+                EXPECT_EQ(end->step, 10);
+            }
+        }
+        const auto found = latest_checkpoint(folder.path());
+        ASSERT_TRUE(found.has_value() && found->has_value());
+        EXPECT_EQ((*found)->checkpoint.step, 10);
+        EXPECT_EQ((*found)->checkpoint.epoch, 1);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, StopInEvaluation,
+                         testing::Values(TrainStrategy::data_parallel, TrainStrategy::replicated,
+                                         TrainStrategy::parameter_server, TrainStrategy::pipeline),
+                         [](const auto& each) { return std::string{to_string(each.param)}; });
+
 TEST(Run, ALossThatIsNotFiniteIsReportedAsItIsAndCounted) {
     TrainConfig config = small();
     config.model = TrainModel::mlp;
