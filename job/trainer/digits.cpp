@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <fstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -137,17 +138,61 @@ void draw_segment(Point a, Point b, float thickness, std::array<float, kDigitPix
     }
 }
 
+std::filesystem::path images_in(const std::filesystem::path& folder, const std::string& prefix) {
+    return folder / (prefix + "-images-idx3-ubyte");
+}
+
+std::filesystem::path labels_in(const std::filesystem::path& folder, const std::string& prefix) {
+    return folder / (prefix + "-labels-idx1-ubyte");
+}
+
 bool has_samples(const std::filesystem::path& folder, const char* prefix, std::uint32_t samples) {
     // Sizes are enough here: load_dataset() reads and validates every byte.
     std::error_code none;
-    const auto images =
-        std::filesystem::file_size(folder / (std::string{prefix} + "-images-idx3-ubyte"), none);
+    const auto images = std::filesystem::file_size(images_in(folder, prefix), none);
     if (none || images != 16U + std::uintmax_t{samples} * kDigitPixels) {
         return false;
     }
-    const auto labels =
-        std::filesystem::file_size(folder / (std::string{prefix} + "-labels-idx1-ubyte"), none);
+    const auto labels = std::filesystem::file_size(labels_in(folder, prefix), none);
     return !none && labels == 8U + std::uintmax_t{samples};
+}
+
+// Its first labels are those of drawn digits, which are the same everywhere; a file that a power
+// cut has left empty has none.
+bool has_drawn_labels(const std::filesystem::path& path, bool training) {
+    constexpr std::size_t kHeader = 8;
+    constexpr std::size_t kCompared = 64;
+    std::ifstream file{path, std::ios::binary};
+    if (!file) {
+        return false;
+    }
+    std::array<char, kHeader + kCompared> bytes{};
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    const auto count = static_cast<std::size_t>(file.gcount());
+    std::array<std::uint8_t, kDigitPixels> pixels{};
+    for (std::size_t i = kHeader; i < count; ++i) {
+        const auto index = static_cast<std::uint32_t>(i - kHeader);
+        if (static_cast<std::uint8_t>(bytes[i]) != draw_digit(training, index, pixels)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// One of the names, or the same packed, is somebody else's.
+bool has_other_samples(const std::filesystem::path& folder, const char* prefix, bool training) {
+    const auto is_there = [](std::filesystem::path path, const char* suffix) {
+        std::error_code none;
+        return std::filesystem::exists(path += suffix, none);
+    };
+    const std::filesystem::path images = images_in(folder, prefix);
+    const std::filesystem::path labels = labels_in(folder, prefix);
+    // Asked first: another rank, which may be making them, writes the labels before.
+    const bool has_images = is_there(images, "");
+    if (is_there(labels, "") ? !has_drawn_labels(labels, training) : has_images) {
+        return true;
+    }
+    return is_there(images, ".gz") || is_there(labels, ".gz");
 }
 
 Status write_samples(const std::filesystem::path& folder, const char* prefix, bool training,
@@ -165,8 +210,8 @@ Status write_samples(const std::filesystem::path& folder, const char* prefix, bo
         labels.values[i] = draw_digit(training, i, pixels);
     }
     // The images last: they are what others look for.
-    const Status put = write_idx(folder / (std::string{prefix} + "-labels-idx1-ubyte"), labels);
-    return put ? write_idx(folder / (std::string{prefix} + "-images-idx3-ubyte"), images) : put;
+    const Status put = write_idx(labels_in(folder, prefix), labels);
+    return put ? write_idx(images_in(folder, prefix), images) : put;
 }
 
 }  // namespace
@@ -197,6 +242,19 @@ std::uint8_t draw_digit(bool training, std::uint32_t index,
         pixels[i] = static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F));
     }
     return digit;
+}
+
+Status may_make_digits(const std::filesystem::path& folder, std::uint32_t train_samples,
+                       std::uint32_t test_samples) {
+    if (has_samples(folder, "train", train_samples) && has_samples(folder, "t10k", test_samples)) {
+        return {};  // nothing will be written
+    }
+    if (has_other_samples(folder, "train", true) || has_other_samples(folder, "t10k", false)) {
+        return fail(Errc::conflict, folder.string() +
+                                        ": holds files that are not drawn digits; for MNIST's use "
+                                        "dataset.name mnist");
+    }
+    return {};
 }
 
 Status make_digits(const std::filesystem::path& folder, std::uint32_t train_samples,

@@ -20,6 +20,11 @@ inline constexpr std::uint32_t kDigitPixels = kDigitSide * kDigitSide;
 std::uint8_t draw_digit(bool training, std::uint32_t index,
                         std::span<std::uint8_t, kDigitPixels> pixels);
 
+// Of a folder that a user has named: whether make_digits() would take the place of somebody else's
+// files there, or of packed ones. Drawn ones are known by their first labels. conflict: it would.
+Status may_make_digits(const std::filesystem::path& folder, std::uint32_t train_samples,
+                       std::uint32_t test_samples);
+
 // Makes sure that `folder` holds the four files with these many samples; the folder is created.
 // Several ranks and nodes may call it for one folder at once: one makes the files, the others
 // wait; each file appears complete or not at all.

@@ -63,14 +63,17 @@ Result<Dataset> load_mnist(const TrainConfig& config) {
 }
 
 Result<Dataset> load_digits(const TrainConfig& config, const std::filesystem::path& cache) {
+    const auto train = static_cast<std::uint32_t>(config.train_samples);
+    const auto test = static_cast<std::uint32_t>(config.test_samples);
     std::filesystem::path folder = config.dataset_path;
-    if (folder.empty()) {
+    if (!folder.empty()) {
+        LOCKSTEP_TRY(may_make_digits(folder, train, test));
+    } else {
         // The sizes are in the name: jobs with different sizes share a cache.
         folder = cache / ("digits-" + std::to_string(config.train_samples) + "-" +
                           std::to_string(config.test_samples));
     }
-    const Status made = make_digits(folder, static_cast<std::uint32_t>(config.train_samples),
-                                    static_cast<std::uint32_t>(config.test_samples));
+    const Status made = make_digits(folder, train, test);
     return made ? load_idx_folder(folder) : fail(made.error());
 }
 

@@ -156,6 +156,40 @@ TEST(Dataset, AFolderWithOtherSizesIsMadeAnew) {
     EXPECT_EQ(load_dataset(config, {})->train.count, 60U);
 }
 
+// dataset.name is digits unless it is given: a path to MNIST alone would replace it.
+TEST(Dataset, DigitsTakeNobodysFiles) {
+    const std::string images = "train-images-idx3-ubyte";
+    const std::string labels = "train-labels-idx1-ubyte";
+    const std::string packed = "t10k-images-idx3-ubyte.gz";
+    for (const std::vector<std::string>& names :
+         {std::vector{images, labels}, std::vector{images}, std::vector{packed}}) {
+        SCOPED_TRACE(names.front());
+        const TemporaryFolder folder;
+        for (const std::string& name : names) {
+            const IdxFile file = name == labels
+                                     ? IdxFile{{20}, std::vector<std::uint8_t>(20, 7)}
+                                     : IdxFile{{20, 28, 28}, std::vector<std::uint8_t>(20 * 784)};
+            ASSERT_TRUE(write_idx(folder.path() / name, file).has_value());
+        }
+        TrainConfig config;
+        config.dataset_path = folder.path().string();
+        config.train_samples = 50;
+        config.test_samples = 10;
+        const Result<Dataset> data = load_dataset(config, {});
+        ASSERT_FALSE(data.has_value());
+        EXPECT_EQ(
+            data.error().message,
+            folder.path().string() +
+                ": holds files that are not drawn digits; for MNIST's use dataset.name mnist");
+        std::vector<std::string> left;
+        for (const auto& each : std::filesystem::directory_iterator{folder.path()}) {
+            left.push_back(each.path().filename().string());
+        }
+        std::sort(left.begin(), left.end());
+        EXPECT_EQ(left, names);
+    }
+}
+
 TEST(Dataset, MnistFilesThatDoNotFitTogetherAreRefused) {
     const TemporaryFolder folder;
     TrainConfig config;
