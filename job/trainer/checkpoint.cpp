@@ -63,7 +63,8 @@ struct Listed {
     std::vector<std::filesystem::path> torn;
 };
 
-Listed list(const std::filesystem::path& folder) {
+// A folder that is not there has no files.
+Result<Listed> list(const std::filesystem::path& folder) {
     Listed out;
     std::error_code error;
     for (std::filesystem::directory_iterator it{folder, error}, end; !error && it != end;
@@ -83,6 +84,9 @@ Listed list(const std::filesystem::path& folder) {
                 break;
         }
     }
+    if (error && error != std::errc::no_such_file_or_directory) {
+        return fail(errno_error("read the folder " + folder.string(), error.value()));
+    }
     std::sort(out.checkpoints.rbegin(), out.checkpoints.rend());
     return out;
 }
@@ -90,7 +94,11 @@ Listed list(const std::filesystem::path& folder) {
 // Later steps than this one are from a run that was rolled back: they count as newest, and stay
 // until `keep` newer ones exist. Parts of later steps may be on their way.
 void remove_old(const std::filesystem::path& folder, std::int64_t step, std::size_t keep) {
-    const Listed files = list(folder);
+    const Result<Listed> listed = list(folder);
+    if (!listed) {
+        return;  // a file too many does no harm
+    }
+    const Listed& files = *listed;
     std::vector<std::filesystem::path> old = files.torn;
     std::set<std::int64_t> kept{step};
     for (std::size_t i = 0; i < files.checkpoints.size(); ++i) {
@@ -107,7 +115,7 @@ void remove_old(const std::filesystem::path& folder, std::int64_t step, std::siz
         }
     }
     for (const std::filesystem::path& each : old) {
-        std::error_code ignored;  // a file too many does no harm
+        std::error_code ignored;
         std::filesystem::remove(each, ignored);
     }
 }
@@ -242,8 +250,11 @@ Result<std::filesystem::path> write_part(const std::filesystem::path& folder, co
 }
 
 Result<std::optional<FoundCheckpoint>> latest_checkpoint(const std::filesystem::path& folder) {
-    const Listed files = list(folder);
-    for (const auto& [step, path] : files.checkpoints) {
+    const Result<Listed> files = list(folder);
+    if (!files) {
+        return fail(files.error().in("checkpoint"));
+    }
+    for (const auto& [step, path] : files->checkpoints) {
         Result<Checkpoint> read = read_checkpoint(path, step);
         if (read) {
             return FoundCheckpoint{path, std::move(*read)};

@@ -127,7 +127,8 @@ struct FoundCheckpoint {
     Checkpoint checkpoint;
 };
 // The newest one that reads back with all its parts; damaged ones are logged and passed over.
-// Nothing if there is none or the folder does not exist.
+// Nothing if there is none or the folder does not exist. denied, internal, exhausted: the folder or
+// a file cannot be read, so what it holds is not known.
 Result<std::optional<FoundCheckpoint>> latest_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace lockstep

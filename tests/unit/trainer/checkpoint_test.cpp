@@ -10,6 +10,8 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <system_error>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -113,6 +115,20 @@ TEST(Checkpoint, TheLatestIsTheNewestThatReadsBack) {
     ASSERT_TRUE(found.has_value() && found->has_value());
     EXPECT_EQ((*found)->checkpoint.step, 200);
     EXPECT_EQ((*found)->path.filename(), "step-00000200.ckpt");
+}
+
+// A run that took it for empty would begin anew, beside checkpoints of days.
+TEST(Checkpoint, AFolderThatCannotBeReadIsNotEmpty) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directory_symlink("loop", folder / "loop");
+    ASSERT_TRUE(write_file_atomic(folder / "file", "no folder").has_value());
+    for (const auto& [name, reason] : {std::pair{"loop", std::errc::too_many_symbolic_link_levels},
+                                       {"file", std::errc::not_a_directory}}) {
+        const auto found = latest_checkpoint(folder / name);
+        ASSERT_FALSE(found.has_value()) << name;
+        EXPECT_EQ(found.error().message, "checkpoint: read the folder " + (folder / name).string() +
+                                             ": " + std::make_error_code(reason).message());
+    }
 }
 
 TEST(Checkpoint, OneWrittenBehindDamagedLaterOnesStays) {

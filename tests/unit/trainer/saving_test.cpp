@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -269,12 +270,13 @@ TEST(Saving, ACheckpointInPartsGoesOnWithFewerRanks) {
 // Nothing of the step is lost when the folder cannot be written: the run says so and ends.
 TEST(Saving, AFolderThatCannotBeWrittenEndsTheRunByName) {
     const TemporaryFolder folder;
-    ASSERT_TRUE(write_file_atomic(folder / "file", "no folder").has_value());
+    std::filesystem::create_directory_symlink(folder / "gone", folder / "checkpoints");
     TrainConfig config = small_mlp();
     TrainingOptions options;
-    options.checkpoints = folder / "file" / "checkpoints";
+    options.checkpoints = folder / "checkpoints";
     const Trained one = train_in_world(config, few_digits(), options);
     ASSERT_FALSE(one.ends[0].has_value());
+    EXPECT_FALSE(one.steps[0].empty());
     EXPECT_NE(one.ends[0].error().text().find("checkpoint"), std::string::npos)
         << one.ends[0].error().text();
 }
