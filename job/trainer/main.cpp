@@ -168,14 +168,14 @@ std::filesystem::path cache_folder(const std::filesystem::path& checkpoints) {
 
 void print_summary(const RunEnd& end, const RankContext& context) {
     const double overhead = end.step_seconds > 0 ? end.report_seconds / end.step_seconds : 0.0;
-    std::array<char, 80> quality{};
-    if (end.of_numbers) {
-        std::snprintf(quality.data(), quality.size(), "MAE %.4g, R² %.4f", end.mean_error,
+    std::array<char, 80> quality{};  // stays empty if the run was stopped before it was known
+    if (end.evaluated && end.of_numbers) {
+        std::snprintf(quality.data(), quality.size(), "MAE %.4g, R² %.4f, ", end.mean_error,
                       end.explained);
-    } else {
-        std::snprintf(quality.data(), quality.size(), "accuracy %.4f", end.accuracy);
+    } else if (end.evaluated) {
+        std::snprintf(quality.data(), quality.size(), "accuracy %.4f, ", end.accuracy);
     }
-    std::string more;
+    std::string more = quality.data();
     if (end.tokens_per_second > 0.0) {
         std::array<char, 80> text{};
         std::snprintf(text.data(), text.size(), "%.0f tokens/s, MFU %.3f, ", end.tokens_per_second,
@@ -192,11 +192,10 @@ void print_summary(const RunEnd& end, const RankContext& context) {
         more += text.data();
     }
     std::printf(
-        "%s at step %lld: %.1f samples/s on %d rank%s, %s, "
-        "%sreporting took %.3f %% of the time\n",
+        "%s at step %lld: %.1f samples/s on %d rank%s, %sreporting took %.3f %% of the time\n",
         end.stopped ? "stopped" : "finished", static_cast<long long>(end.step),
         end.samples_per_second, context.world_size, context.world_size == 1 ? "" : "s",
-        quality.data(), more.c_str(), 100.0 * overhead);
+        more.c_str(), 100.0 * overhead);
     std::fflush(stdout);
 }
 

@@ -77,8 +77,8 @@ Result<RunEnd> TrainingRun::run() {
         }
         LOCKSTEP_TRY(evaluate_or_save());
     }
-    profile_.reset();             // nobody asks between here and the end
-    if (!stop_ && !evaluated_) {  // resumed from the checkpoint of the end
+    profile_.reset();                 // nobody asks between here and the end
+    if (!stop_ && !end_.evaluated) {  // resumed from the checkpoint of the end
         LOCKSTEP_TRY(evaluate_or_save());
     }
     end_.stopped = stop_;
@@ -216,7 +216,7 @@ Status TrainingRun::evaluate() {
         stop_ = true;
         return {};
     }
-    evaluated_ = true;
+    end_.evaluated = true;
     end_.of_numbers = config_.loss != TrainLoss::cross_entropy;
     if (end_.of_numbers) {
         take_errors(*sums);

@@ -50,6 +50,7 @@ struct RunEnd {
     bool abandoned = false;  // an operation of the communicator still hangs: end with _Exit
     std::int64_t step = 0;
     std::int64_t resumed_from = 0;  // step of the checkpoint, 0 = none
+    bool evaluated = false;         // else nothing is known of what follows, up to `explained`
     double accuracy = 0.0;          // on the test set, 0..1; the last one
     double test_loss = 0.0;
     // Of a table instead of the accuracy: the mean absolute error, in the last column's unit, and
@@ -155,7 +156,6 @@ class TrainingRun {
     std::uint64_t start_ = 0;           // PartSet::start
     double checkpoint_seconds_ = 0.0;   // the stall of the step before, to report
     bool announced_ = false;            // total_steps was reported
-    bool evaluated_ = false;
     bool diverged_ = false;  // the last step's gradient was not finite, nor is the state now
     bool stop_ = false;      // all ranks know that all stop
     double epoch_loss_ = 0.0;

@@ -270,6 +270,7 @@ TEST_P(StopInEvaluation, ItIsLeftWithACheckpointOnAllRanks) {
             if (!end->served) {
                 EXPECT_TRUE(end->stopped);
                 EXPECT_EQ(end->step, 10);
+                EXPECT_FALSE(end->evaluated);
             }
         }
         const auto found = latest_checkpoint(folder.path());
