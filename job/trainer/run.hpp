@@ -81,7 +81,7 @@ class TrainingRun {
     // Makes the strategy; the state of rank 0 to everybody who holds some of it, from the newest
     // checkpoint if there is one.
     // invalid: the strategy cannot be had with these ranks. conflict: the ranks were given
-    // different configurations or data, or the checkpoint belongs to another configuration.
+    // different configurations or data, or the checkpoint belongs to another configuration or data.
     // unavailable, timed_out: a rank is gone.
     Status prepare();
     // What prepare() has refused was found by another rank, which says it in its own words.

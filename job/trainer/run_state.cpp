@@ -89,6 +89,23 @@ static std::string differences(const Json& was, const Json& is) {
     return out;
 }
 
+// ": the shape of dense_2.kernel was [10,256] and is [12,256]: …", of the first that differs.
+static std::string changed_shape(const Json& was, const Json& is) {
+    const auto of = [](const Json& layout, std::size_t i, const char* field) {
+        return i < layout.size() && layout[i].is_object() ? layout[i].value(field, Json{}) : Json{};
+    };
+    for (std::size_t i = 0; was.is_array() && i < is.size(); ++i) {
+        const Json before = of(was, i, "shape");
+        const Json now = of(is, i, "shape");
+        if (before != now && of(was, i, "name") == of(is, i, "name")) {
+            return ": the shape of " + is[i].value("name", std::string{}) + " was " +
+                   dump_json(before) + " and is " + dump_json(now) +
+                   ": the data has other columns or classes";
+        }
+    }
+    return "";
+}
+
 // Rank 0's newest checkpoint, checked against this configuration.
 Status TrainingRun::load_latest(Checkpoint& checkpoint) {
     if (options_.checkpoint_directory.empty()) {
@@ -103,8 +120,12 @@ Status TrainingRun::load_latest(Checkpoint& checkpoint) {
     if (read.config_hash != hash_ || read.parameters.size() != checkpoint.parameters.size() ||
         read.buffers.size() != checkpoint.buffers.size() ||
         read.optimizer.size() != checkpoint.optimizer.size()) {
-        return fail(Errc::conflict, (*found)->path.string() +
-                                        ": was written by a run with another configuration" +
+        const std::string path = (*found)->path.string();
+        if (read.config_hash == hash_) {
+            return fail(Errc::conflict, path + ": was written by a run with other data" +
+                                            changed_shape(read.layout, checkpoint.layout));
+        }
+        return fail(Errc::conflict, path + ": was written by a run with another configuration" +
                                         differences(read.config, fields_));
     }
     log::info("resumed", {{"path", (*found)->path.string()}, {"step", read.step}});
@@ -349,6 +370,15 @@ Status TrainingRun::restore() {
     step_ = state.step = head[1];
     epoch_ = state.epoch = head[2];
     consumed_ = state.consumed = head[3];
+    if (consumed_ >= sampler_.samples) {  // nothing is left of an epoch that had more of them
+        if (is_root()) {
+            log::warn(
+                "the data has fewer samples than were used of this epoch: the next one begins",
+                {{"samples", sampler_.samples}, {"used", consumed_}});
+        }
+        ++epoch_;
+        consumed_ = 0;
+    }
     state.loss_scale = {std::bit_cast<double>(head[4]), head[5], head[6]};
     strategy_->scaler().set_state(state.loss_scale);
     start_ = static_cast<std::uint64_t>(head[7]);

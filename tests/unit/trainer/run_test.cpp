@@ -212,6 +212,52 @@ TEST(Run, ACheckpointOfAnotherConfigurationIsRefusedOnEveryRank) {
     }
 }
 
+// The data may have changed since. Told to stop, the run would end without a step if it found
+// nothing to begin and did nothing but evaluate.
+TEST(Run, FewerSamplesThanWereUsedOfAnEpochBeginTheNextOne) {
+    const TemporaryFolder folder;
+    TrainConfig config = small();
+    config.max_steps = 7;
+    ASSERT_TRUE(train(config, 1, folder.path()).ends[0].has_value());
+    Dataset fewer = few_digits();
+    fewer.train.count = 320;  // of which 448 were used
+    config.max_steps = 0;
+    config.epochs = 3;
+    TrainingOptions options;
+    options.checkpoints = folder.path();
+    stop_signal::request();
+    const Trained stopped = train_in_world(config, fewer, options);
+    stop_signal::reset();
+    ASSERT_TRUE(stopped.ends[0].has_value()) << stopped.ends[0].error().text();
+    EXPECT_EQ(stopped.ends[0]->resumed_from, 7);
+    ASSERT_EQ(stopped.steps[0].size(), 1U);
+    EXPECT_EQ(stopped.steps[0][0].epoch, 1);
+    EXPECT_EQ(stopped.steps[0][0].batch, 0);
+    const Trained rest = train_in_world(config, fewer, options);
+    ASSERT_TRUE(rest.ends[0].has_value()) << rest.ends[0].error().text();
+    EXPECT_EQ(rest.steps[0].size(), 9U);  // two epochs of 5, of which one was made
+}
+
+TEST(Run, ACheckpointOfDataWithOtherClassesIsRefusedByTheLayer) {
+    const TemporaryFolder folder;
+    TrainConfig config = small();
+    config.model = TrainModel::mlp;
+    config.max_steps = 2;
+    TrainingOptions options;
+    options.checkpoints = folder.path();
+    ASSERT_TRUE(train_in_world(config, few_digits(), options).ends[0].has_value());
+    Dataset other = few_digits();
+    other.classes = 12;
+    const Trained refused = train_in_world(config, other, options);
+    ASSERT_FALSE(refused.ends[0].has_value());
+    EXPECT_EQ(refused.ends[0].error().code, Errc::conflict);
+    const std::string& message = refused.ends[0].error().message;
+    for (const char* part : {"was written by a run with other data", "[10,256] and is [12,256]",
+                             "the data has other columns or classes"}) {
+        EXPECT_NE(message.find(part), std::string::npos) << message;
+    }
+}
+
 TEST(Run, AStopOfOneRankStopsAllAtTheSameStepWithACheckpoint) {
     const TemporaryFolder folder;
     TrainConfig config = small();
