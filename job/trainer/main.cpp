@@ -1,8 +1,7 @@
 // lockstep-train: trains as one rank of a job (started by the agent), as one of several ranks that
 // RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT make, or alone with --config.
 // With --pair-test it is a node's part in the pre-flight's test of two nodes, see pair_test.hpp.
-// Exit codes: 0 everything was trained, 1 the training failed (e.g. a peer was lost), 2 the
-// configuration or the data is wrong, 143 stopped by SIGTERM after writing a checkpoint.
+// Exit codes: exits.hpp.
 #include "job/base/files.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
@@ -13,6 +12,7 @@
 #include "job/rank/client.hpp"
 #include "job/rank/rank_context.hpp"
 #include "job/trainer/device.hpp"
+#include "job/trainer/exits.hpp"
 #include "job/trainer/meeting.hpp"
 #include "job/trainer/pair_measurement.hpp"
 #include "job/trainer/products.hpp"
@@ -36,10 +36,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr int kExitFailed = 1;
-constexpr int kExitWrong = 2;
-constexpr int kExitStopped = 143;
 
 struct Arguments {
     std::string config;
@@ -95,41 +91,6 @@ std::string manual(const CLI::App& app) {
                       "Train alone, and go on from there the next time."}};
     text.see_also = {"lockstep(1)", "lockstep-job(5)", "lockstep-agent(1)"};
     return cli::man_page(app, text, kVersion, "2026-11-25");
-}
-
-// `client`: also to the agent, so that the job's cause has these words. Only what is this rank's
-// own fault: a rank that lost others is not whose fault it was.
-int wrong(const Error& error, RankClient* client = nullptr) {
-    log::error("cannot train", {{"reason", error.message}});
-    for (const FieldError& field : error.fields) {
-        log::error("configuration", {{"field", field.pointer}, {"message", field.message}});
-    }
-    if (client != nullptr) {
-        client->exception("lockstep-train", error.message);
-    }
-    return kExitWrong;
-}
-
-// The same where another rank is at fault: PeerFault is the type of which the agent takes no cause
-// (job/model/failure.cpp).
-int wrong_elsewhere(const Error& error, RankClient* client) {
-    if (client != nullptr) {
-        client->exception("PeerFault", error.message);
-    }
-    return wrong(error);
-}
-
-int failed(const Error& error) {
-    log::error("training failed", {{"reason", error.text()}});
-    return kExitFailed;
-}
-
-// A rank that another has not met in time names it: "missing: rank 3".
-int failed_by_peer(const Error& error, RankClient* client) {
-    if (client != nullptr && error.code == Errc::timed_out) {
-        client->exception("PeerFault", error.message);
-    }
-    return failed(error);
 }
 
 Result<TrainConfig> read_config(const std::string& path) {
