@@ -182,7 +182,8 @@ Observation observe(const SlurmAttempt& attempt, bool reachable, const std::stri
             out.kind = Observation::Kind::unreachable;
             out.message = why;
         }
-    } else if (attempt.request.submission == Submission::manual) {
+    } else if (attempt.request.submission == Submission::manual && !attempt.cancel_wanted &&
+               !attempt.over) {
         out = pending("submission is manual: run  sbatch " + attempt.request.directory + "/" +
                           std::string{slurm::kBatchFileName},
                       true);

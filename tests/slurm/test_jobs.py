@@ -216,6 +216,13 @@ class Ends(SlurmTestCase):
         self.daemon.wait_state(job["id"], "succeeded")
         self.assertEqual(self.daemon.rank_log(job["id"], 1), "n2\n")
 
+    def test_a_script_that_nobody_has_handed_in_does_not_hold_up_a_cancel(self):
+        job = self.daemon.submit(command_spec("hostname", 2, submission="manual"))
+        self.daemon.wait_state(job["id"], "held")
+        self.daemon.api("POST", f"/v1/jobs/{job['id']}/cancel")
+        self.daemon.wait_state(job["id"], "cancelled")
+        self.assertEqual(self.slurm_states(job["id"]), {})
+
 
 class Start(SlurmTestCase):
     settings = {"nodes": 1}

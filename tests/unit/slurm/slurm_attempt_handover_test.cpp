@@ -219,6 +219,24 @@ TEST(SlurmAttempt, AManualOneIsHeldUntilAPersonHandsItIn) {
     EXPECT_EQ(observe(one, true, "").id, "17");
 }
 
+// It was "pending, held" for ever, and the job that was cancelled never ended.
+TEST(SlurmAttempt, AManualOneThatNobodyHasHandedInIsAbsentOnceItIsCancelled) {
+    AttemptRequest asked = request();
+    asked.submission = Submission::manual;
+    const SlurmAttempt held = take_up(asked, kStart);
+    SlurmAttempt cancelled = held;
+    cancelled.cancel_wanted = true;
+    EXPECT_EQ(observe(cancelled, true, "").kind, Observation::Kind::absent);
+    SlurmAttempt over = held;
+    over.over = true;
+    EXPECT_EQ(observe(over, true, "").kind, Observation::Kind::absent);
+    EXPECT_TRUE(over.nothing_left()) << "it is not followed any longer";
+    // A script that is handed in all the same is seen, so that it is ended.
+    take_rows(cancelled, {row(17, "PENDING")}, kStart + 1s, kPatience);
+    EXPECT_EQ(observe(cancelled, true, "").id, "17");
+    EXPECT_EQ(observe(cancelled, true, "").kind, Observation::Kind::state);
+}
+
 TEST(SlurmAttempt, WithTooFewNodesWithoutThoseThatFailedItGoesWithThemAndSaysSo) {
     AttemptRequest second = request();
     second.attempt = 2;
