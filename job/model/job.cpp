@@ -31,6 +31,12 @@ void note_failure(Generation& generation, Cause cause, UnixMillis at, FailureKin
     }
 }
 
+// What a rank does that has seen a loss that is no number, a check of its script say, came of that:
+// how the job answers such a loss is decided already.
+bool is_decided(const Generation& generation) {
+    return generation.first_failure && generation.first_failure->kind == CauseClass::nonfinite_loss;
+}
+
 // A rank ends because the others wait for one in vain: that one is to blame, not who gave up first.
 // What happened, and so what may follow, is the same.
 Cause of_desync(const event::AnomalySeen& desync, const Cause& echo) {
@@ -274,7 +280,7 @@ struct Applier {
         }
         if (e.exit_code != 0) {
             current->failed[e.rank] = e;
-            if (!e.stopped) {
+            if (!e.stopped && !is_decided(*current)) {
                 const auto kind = parse_failure_kind(e.failure).value_or(FailureKind::own);
                 Cause cause = cause_of(job, e);
                 if (kind == FailureKind::echo && current->desync &&

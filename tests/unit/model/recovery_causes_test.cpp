@@ -142,6 +142,16 @@ TEST(Recovery, ALossThatIsNoNumberIsAnsweredAsTheJobSays) {
     EXPECT_EQ(due_of(other), ActionKind::stop);
 }
 
+// It was failing already when it was told to stop, and its failure was an earlier one: the job was
+// started again, against what its specification says.
+TEST(Recovery, ARankThatFailsAtALossThatIsNoNumberDoesNotChangeWhatFollowsFromThat) {
+    History h = running(R"(,"recovery":{"on":["rank_failure"],"on_nonfinite_loss":"stop"})");
+    h.must(h.fault(CauseClass::nonfinite_loss));
+    h.must(h.exit(1, 1, h.now - 5000));
+    EXPECT_EQ(due_of(h), ActionKind::stop);
+    EXPECT_EQ(outcome(h.job).cause.kind, CauseClass::nonfinite_loss);
+}
+
 TEST(Recovery, RestartsAreCountedOverAllAttempts) {
     History h = running(R"(,"recovery":{"max_restarts":3,"max_attempts":3})");
     h.fails(CauseClass::rank_exit, 10);
