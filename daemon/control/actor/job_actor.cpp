@@ -209,6 +209,10 @@ Task<void> JobActor::act() {
         case ActionKind::watch:
             co_return co_await placement_.look_at_allocation();
         case ActionKind::restart:
+            if (machine_.run().stopping) {
+                // STOP has been sent, and cannot be taken back: nobody is left here to start ranks.
+                co_return co_await placement_.stop_attempt(action.cause);
+            }
             co_return co_await placement_.restart_ranks(action.cause);
         case ActionKind::next_attempt:
         case ActionKind::stop:

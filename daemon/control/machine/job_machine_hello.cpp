@@ -204,6 +204,9 @@ void JobMachine::come_back(Draft& draft, const AgentPtr& link, const wire::Join&
     if (join.generation < link->generation) {
         return;  // ABORT is on its way to it
     }
+    if (run_.stopping) {
+        return;  // STOP is: nothing that it could take part in follows in this allocation
+    }
     event::NodeReturned back;
     back.attempt = draft.job().attempt()->number;
     back.slot = link->node_rank;

@@ -162,6 +162,30 @@ TEST_F(ElasticTest, TheSecondSilentNodeIsOneTooMany) {
     until([&] { return last<wire::Stop>(0) != nullptr; }, "STOP: another attempt is needed");
 }
 
+// Its return made a restart in place of what was being ended: nobody was left to start ranks, and a
+// minute later every node was lost, and kept from the next attempt.
+TEST_F(ElasticTest, ANodeThatComesBackAfterStopDoesNotHoldUpTheNextAttempt) {
+    const std::string id = start();
+    shrink(id);
+    pass(61s, {0});
+    until([&] { return last<wire::Stop>(0) != nullptr; }, "STOP: another attempt is needed");
+    call_in(1, 2, true);
+    until([&] { return last<wire::Stop>(1) != nullptr; }, "STOP to the one that is back");
+    join(1, 2);
+    wire::Exited end = exit(++events_, 0, 143);
+    end.generation = 2;
+    end.stopped = true;
+    agents_[0].say(end);
+    scheduler_.submissions = 0;
+    scheduler_.seen_until = 1;
+    scheduler_.seen.state = AllocationState::ended;
+    agents_[0].session->on_closed();
+    agents_[1].session->on_closed();
+    until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    EXPECT_THAT(scheduler_.last.exclude, testing::UnorderedElementsAre("n1", "n2"));
+}
+
 TEST_F(ElasticTest, ANodeThatComesBackEndsItsRanksFirstAndIsTakenAtTheDeadline) {
     const std::string id = start(R"({"grow_after_seconds":60})");
     shrink(id);

@@ -310,6 +310,39 @@ TEST_F(RecoveryTest, WithoutASpareALostNodeIsAnotherAttemptWithoutIt) {
     until([&] { return state(id) == "succeeded"; }, "succeeded");
 }
 
+// A hang that is not recovered from, and then a failure that came before it and is: the job stood
+// still for a minute, and then lost every node.
+TEST_F(RecoveryTest, AFailureHeardAfterStopIsRecoveredFromInAnotherAttempt) {
+    const std::string id = start(0, R"({"on":["rank_failure","node_failure"]})");
+    wire::Fault hang;
+    hang.event = ++events_;
+    hang.generation = 1;
+    hang.cause_class = "hang";
+    hang.message = "no rank has made a step";
+    hang.time = 5000;
+    agents_[0].say(hang);
+    until([&] { return last<wire::Stop>(0) != nullptr && last<wire::Stop>(1) != nullptr; }, "STOP");
+    scheduler_.submissions = 0;
+    scheduler_.seen_until = 1;
+    exits(1, 1, 3);
+    exits(0, 1, 143, true);
+    until(
+        [&] {
+            const auto* heard = last<wire::Ack>(0);
+            return heard != nullptr && heard->event == events_;
+        },
+        "both were heard");
+    EXPECT_EQ(last<wire::Abort>(0), nullptr) << "its agent is leaving";
+    scheduler_.seen.state = AllocationState::ended;
+    agents_[0].session->on_closed();
+    agents_[1].session->on_closed();
+    until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    EXPECT_TRUE(scheduler_.last.exclude.empty()) << "no node is to blame";
+    EXPECT_EQ(generations(id).size(), 0U);
+    EXPECT_EQ(show(id)["attempts"][0]["generations"][0]["cause"]["class"], "rank_exit");
+}
+
 // A scheduler that has forgotten the allocation proves nothing: its agent is heard.
 TEST_F(RecoveryTest, NoAttemptStartsBesideAnAgentOfTheOneBefore) {
     const std::string id = start();
