@@ -37,6 +37,14 @@ bool is_decided(const Generation& generation) {
     return generation.first_failure && generation.first_failure->kind == CauseClass::nonfinite_loss;
 }
 
+// The ranks are being stopped because somebody wants it, and not all agents hear that at the same
+// moment: those of one node lose their peers on another before they are told to end themselves.
+bool lost_stopped_peers(const Job& job, const event::RankExited& exit) {
+    const bool being_stopped = job.cancel_requested_at != 0 || !job.restart_requested_by.empty();
+    return being_stopped && !exit.stopped && exit.exit_code != 0 &&
+           parse_failure_kind(exit.failure).value_or(FailureKind::own) != FailureKind::own;
+}
+
 // A rank ends because the others wait for one in vain: that one is to blame, not who gave up first.
 // What happened, and so what may follow, is the same.
 Cause of_desync(const event::AnomalySeen& desync, const Cause& echo) {
@@ -266,6 +274,11 @@ struct Applier {
         return {};
     }
     Status operator()(const event::RankExited& e) const {
+        if (lost_stopped_peers(job, e)) {
+            event::RankExited stopped = e;
+            stopped.stopped = true;
+            return (*this)(stopped);
+        }
         Generation* current = generation(e.attempt, e.generation);
         if (current == nullptr || e.rank < 0 ||
             static_cast<std::size_t>(e.rank) >= current->exited.size() ||

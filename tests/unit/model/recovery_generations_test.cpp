@@ -112,6 +112,33 @@ TEST(Recovery, APersonsRestartNeedsNoRecoveryInTheSpec) {
     EXPECT_EQ(due_of(h), ActionKind::stop) << "it failed by itself first";
 }
 
+// The other node's ranks lose their peers before their own agent hears that it is to end them.
+TEST(Recovery, RanksThatLoseStoppedPeersMakeNoFailureOfARestartOrACancel) {
+    for (const char* kind : {"echo", "network"}) {
+        SCOPED_TRACE(kind);
+        History h = running(kOff);
+        event::RankExited lost_peer = h.exit(2, 1);
+        lost_peer.failure = kind;
+        const auto left_alone = [&](EventData wish) {
+            History out = running(kOff);
+            out.must(std::move(wish));
+            out.must(lost_peer);
+            EXPECT_TRUE(out.job.generation()->stopped.contains(2));
+            EXPECT_FALSE(out.job.generation()->first_failure);
+            return out;
+        };
+        EXPECT_EQ(due_of(left_alone(event::RestartRequested{1, 1, "ada"})), ActionKind::restart);
+        EXPECT_EQ(due_of(left_alone(event::RestartRequested{1, 1, "lockstep", "n2 is there"})),
+                  ActionKind::restart)
+            << "a larger generation";
+        const History cancelled = left_alone(event::CancelRequested{"ada"});
+        EXPECT_EQ(due_of(cancelled), ActionKind::stop);
+        EXPECT_EQ(outcome(cancelled.job).state, JobState::cancelled);
+        h.must(lost_peer);
+        EXPECT_TRUE(h.job.generation()->first_failure.has_value()) << "nobody had asked for it";
+    }
+}
+
 TEST(Recovery, AnEndedGenerationIsHistory) {
     History h = running(kOn);
     h.fails(CauseClass::rank_exit, 5);
