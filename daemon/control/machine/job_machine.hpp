@@ -199,6 +199,8 @@ class JobMachine {
     void look_at_saving(Draft& draft);
 
     // job_machine_phases.cpp
+    // Whether the scheduler has suspended the job: then nobody's silence counts.
+    bool look_whether_paused(Draft& draft, const Observation& seen);
     void tell_missing(const Surroundings& at);
 
     MayClaim may_claim_;

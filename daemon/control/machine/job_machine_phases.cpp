@@ -38,14 +38,28 @@ void note_suspension(Draft& draft, const Observation& seen) {
 
 }  // namespace
 
-void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
+bool JobMachine::look_whether_paused(Draft& draft, const Observation& seen) {
     const bool paused = seen.kind == Observation::Kind::state && seen.paused;
     note_suspension(draft, seen);
     if (paused || run_.was_paused) {
         set_pending_reason(paused ? seen.message : "");
         run_.forgive_silence(draft.at.steady);  // agents that stand still say nothing
         run_.was_paused = paused;
+        // Nor do ranks that stand still end: their time to do so begins anew.
+        if (run_.generation.abort_sent) {
+            run_.generation.abort_sent = draft.at.steady;
+        }
+        for (const auto& [slot, link] : run_.links) {
+            if (link->abort_sent) {
+                link->abort_sent = draft.at.steady;
+            }
+        }
     }
+    return paused;
+}
+
+void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
+    const bool paused = look_whether_paused(draft, seen);
     const bool ending = seen.kind == Observation::Kind::state && !seen.ending.empty();
     if (ending || run_.was_ending) {
         set_pending_reason(ending ? seen.message : "");

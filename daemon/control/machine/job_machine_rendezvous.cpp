@@ -114,12 +114,15 @@ std::optional<JobMachine::AfterEnd> JobMachine::look_while_aborting(Draft& draft
                                                                     const Observation& seen,
                                                                     bool nodes_too) {
     const bool over = allocation_ended(seen);
+    const bool paused = look_whether_paused(draft, seen);
     if (nodes_too || over) {
         if (seen.kind != Observation::Kind::unreachable) {
             loss_.read_results(draft, run_, seen);
         }
-        loss_.note_silent(draft, run_, seen);
-        LossWatch::lose_stuck(draft, run_);
+        if (!paused) {
+            loss_.note_silent(draft, run_, seen);
+            LossWatch::lose_stuck(draft, run_);
+        }
     }
     if (!draft.events.empty() || (!over && run_.ranks_are_left(job_))) {
         return std::nullopt;

@@ -44,15 +44,34 @@ class LossWatchTest : public JobMachineTest {
     std::vector<std::string> pass_without(const std::set<std::int32_t>& silent, int time) {
         std::vector<std::string> out;
         for (int second = 0; second < time; ++second) {
-            pass(seconds{1});
-            for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(agents_.size()); ++slot) {
-                if (!silent.contains(slot)) {
-                    agents_[static_cast<std::size_t>(slot)]->last_heard = at_.steady;
-                }
-            }
+            pass_one_second(silent);
             for (std::string& kind : look()) {
                 out.push_back(std::move(kind));
             }
+        }
+        return out;
+    }
+    void pass_one_second(const std::set<std::int32_t>& silent) {
+        pass(seconds{1});
+        for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(agents_.size()); ++slot) {
+            if (!silent.contains(slot)) {
+                agents_[static_cast<std::size_t>(slot)]->last_heard = at_.steady;
+            }
+        }
+    }
+    // So many seconds in which the ranks are being ended and these are not heard; what was told.
+    std::vector<std::string> abort_without(const std::set<std::int32_t>& silent, int time,
+                                           const Observation& seen) {
+        std::vector<std::string> out;
+        for (int second = 0; second < time; ++second) {
+            pass_one_second(silent);
+            machine_->abort(Cause{}, at_);
+            Draft draft = machine_->draft(at_);
+            EXPECT_FALSE(machine_->look_while_aborting(draft, seen, true)) << "its ranks live";
+            for (const Event& one : draft.events) {
+                out.emplace_back(to_string(one.kind()));
+            }
+            machine_->stored(draft, at_);
         }
         return out;
     }
@@ -134,6 +153,27 @@ TEST_F(LossWatchTest, ALostNodeIsToldOnceAndByItself) {
     pass(seconds{1});
     look(seen);
     EXPECT_EQ(job().attempt()->lost.at(1).message, "the agent of n1 was ended by signal 15");
+}
+
+// After twenty seconds every node was given up, and the next attempt went without them.
+TEST_F(LossWatchTest, NodesThatAreSuspendedWhileTheirRanksAreBeingEndedAreNotGivenUp) {
+    start();
+    look();
+    ended(1, 3);
+    ASSERT_EQ(machine_->what_is_due(at_).kind, ActionKind::restart);
+    constexpr int kPatience = 20;
+    ASSERT_EQ(limits::kAbortPatience, seconds{kPatience});
+    EXPECT_THAT(abort_without({}, kPatience - 1, runs()), IsEmpty());
+    Observation paused = runs();
+    paused.paused = true;
+    paused.message = "Slurm job 17 is suspended: its ranks do not move";
+    EXPECT_THAT(abort_without({0, 1}, 100, paused), ElementsAre("suspended"));
+    EXPECT_EQ(machine_->pending_reason(), paused.message);
+    EXPECT_THAT(abort_without({}, kPatience, runs()), ElementsAre("suspended"));
+    EXPECT_EQ(machine_->pending_reason(), "");
+    EXPECT_THAT(job().attempt()->lost, IsEmpty());
+    EXPECT_THAT(abort_without({}, 1, runs()), ElementsAre("fault")) << "it has had its time again";
+    EXPECT_TRUE(job().attempt()->lost.contains(0));
 }
 
 // Cancelled, it is a person's end, whatever the scheduler comes to say of it.
