@@ -82,6 +82,9 @@ struct AttemptRun {
     static std::int32_t nodes_to_spare(const Job& job);
     // Nodes that could be taken into a larger generation, lowest first.
     std::vector<std::int32_t> more_nodes(const Job& job, Time now) const;
+    // Whether a node of the live generation whose ranks are not done is away, or has not been heard
+    // since then.
+    bool somebody_silent_since(const Job& job, Time time) const;
     // Whether a node whose ranks are not done has been silent since before that time.
     bool silent_before(const Job& job, Time time, Time now) const;
     // The node that was silent first and has not said that it goes; nothing: all are heard, or
@@ -133,6 +136,7 @@ struct AttemptRun {
     bool queue_checked = false;       // the kernel's, of connections, for that many nodes
     bool was_paused = false;          // the scheduler had suspended it when it was last asked
     bool was_ending = false;          // and was ending it, as far as `ending` tells
+    bool was_over = false;            // and had ended it
     std::size_t claims_compared = 0;  // with what the scheduler has given it
     // One of them is of a node that it has not, by what it said last, since then.
     std::optional<Time> foreign_since{};

@@ -20,6 +20,23 @@ std::string allocation_of(const Job& job, std::int32_t attempt) {
     return "";
 }
 
+// Only ranks that lost their peers were heard of, and a node may have taken those with it: one that
+// has not been heard since the first of them failed. Where the loss of a node is recovered from and
+// the failure of a rank is not, that decides whether the job goes on. It takes no longer than the
+// patience with a silent node: then it is lost, or heard. As long as the allocation is there: at
+// its end the scheduler's word decides.
+bool may_be_lost_nodes_echo(const Job& job, const AttemptRun& run,
+                            std::chrono::steady_clock::time_point failed) {
+    const Generation* live = job.live_generation();
+    const RecoverySpec& recovery = job.spec.recovery;
+    return live != nullptr && live->first_failure && live->first_failure_kind != FailureKind::own &&
+           trigger_of(live->first_failure->kind) == RecoveryTrigger::rank_failure &&
+           recovery.has(RecoveryTrigger::node_failure) &&
+           !recovery.has(RecoveryTrigger::rank_failure) && job.cancel_requested_at == 0 &&
+           !work_done(job) && !run.stopping && !run.was_over &&
+           run.somebody_silent_since(job, failed);
+}
+
 }  // namespace
 
 JobMachine::JobMachine(Job job, const LeftBehind& files, MayClaim may_claim)
@@ -42,7 +59,13 @@ const wire::StartedRank* JobMachine::process(std::int32_t rank) const {
 
 Action JobMachine::what_is_due(const Surroundings& at) {
     waits_.look(job_, at);
-    Action out = due(job_, waits_.waited(job_, at.steady));
+    const Waited waited = waits_.waited(job_, at.steady);
+    Action out = due(job_, waited);
+    if (out.kind == ActionKind::stop &&
+        may_be_lost_nodes_echo(job_, run_, at.steady - waited.failed)) {
+        out = Action{};
+        out.kind = ActionKind::watch;
+    }
     if (out.fault) {
         out.fault->at = at.wall;
         if (out.fault->cause_class == CauseClass::rendezvous_timeout &&

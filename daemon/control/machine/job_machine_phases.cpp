@@ -66,6 +66,7 @@ void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
         run_.was_ending = ending;
     }
     const bool over = allocation_ended(seen);
+    run_.was_over = over;
     if (over) {
         look_at_outlived(draft, run_, seen);
     }

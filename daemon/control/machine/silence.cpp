@@ -58,6 +58,19 @@ std::vector<std::int32_t> AttemptRun::more_nodes(const Job& job, Time now) const
     return out;
 }
 
+bool AttemptRun::somebody_silent_since(const Job& job, Time time) const {
+    const Generation* live = job.live_generation();
+    for (std::int32_t node = 0; live != nullptr && node < live->nodes; ++node) {
+        const std::int32_t slot = live->slot_of(node);
+        const auto link = links.find(slot);
+        const bool silent = link == links.end() || link->second->last_heard < time;
+        if (silent && !job.attempt()->lost.contains(slot) && !node_ended(job, node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // A scheduler may end all of a job that lost a node: those that leave then are its victims, and the
 // silent one, which says nothing, is the node that was lost.
 bool AttemptRun::silent_before(const Job& job, Time time, Time now) const {

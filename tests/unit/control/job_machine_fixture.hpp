@@ -40,11 +40,13 @@ class JobMachineTest : public ::testing::Test {
   protected:
     // An attempt that is placed; its agents are yet to come.
     void SetUp() override { place(R"({"nodes":2})"); }
-    void place(const std::string& resources) {
+    void place(const std::string& resources,
+               const std::string& recovered = R"(["rank_failure","node_failure"])") {
         History history{R"({"name":"t","framework":"command","command":["x"],"resources":)" +
                         resources +
                         R"(,"preflight":{"mode":"off"},
-                           "recovery":{"on":["rank_failure","node_failure"]}})"};
+                           "recovery":{"on":)" +
+                        recovered + "}}"};
         history.attempt();
         history.placed();
         at_.steady = at_.timers = std::chrono::steady_clock::time_point{std::chrono::seconds{100}};

@@ -17,8 +17,9 @@ using testing::IsEmpty;
 
 class LossWatchTest : public JobMachineTest {
   protected:
-    void ended(std::int32_t slot, int code) {
+    void ended(std::int32_t slot, int code, const std::string& failure = "") {
         wire::Exited exited;
+        exited.failure = failure;
         exited.event = 1;
         exited.generation = 1;
         exited.rank = slot;
@@ -174,6 +175,50 @@ TEST_F(LossWatchTest, NodesThatAreSuspendedWhileTheirRanksAreBeingEndedAreNotGiv
     EXPECT_THAT(job().attempt()->lost, IsEmpty());
     EXPECT_THAT(abort_without({}, 1, runs()), ElementsAre("fault")) << "it has had its time again";
     EXPECT_TRUE(job().attempt()->lost.contains(0));
+}
+
+// The ranks of the other nodes lost their peers, and the job failed by them after a second.
+TEST_F(LossWatchTest, ANodeThatTookItsPeersRanksWithItIsNoticedWhereOnlyItsLossIsRecoveredFrom) {
+    place(R"({"nodes":2,"spares":1})", R"(["node_failure"])");
+    start();
+    look();
+    pass_without({1}, 1);
+    ended(0, 1, "network");
+    for (int second = 0; second < 4 && job().attempt()->lost.empty(); ++second) {
+        EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::watch) << second;
+        pass_without({1}, 1);
+    }
+    EXPECT_TRUE(job().attempt()->lost.contains(1));
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::restart);
+    EXPECT_EQ(machine_->what_is_due(at_).cause.kind, CauseClass::node_lost);
+}
+
+TEST_F(LossWatchTest, WithoutASpareItIsNoticedToo) {
+    place(R"({"nodes":2})", R"(["node_failure"])");
+    start();
+    look();
+    pass_without({1}, 1);
+    ended(0, 1, "echo");
+    pass_without({1}, 50);
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::watch);
+    pass_without({1}, 10);
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::next_attempt);
+    EXPECT_EQ(machine_->what_is_due(at_).cause.kind, CauseClass::node_lost);
+}
+
+TEST_F(LossWatchTest, WhereAllNodesAreHeardTheFailureOfRanksIsNotHeldBack) {
+    place(R"({"nodes":2,"spares":1})", R"(["node_failure"])");
+    start();
+    look();
+    ended(0, 1, "network");
+    pass_without({}, 1);
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::stop);
+    place(R"({"nodes":2,"spares":1})", R"(["node_failure"])");
+    start();
+    look();
+    ended(0, 1);
+    pass_without({1}, 1);
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::stop) << "a failure of its own";
 }
 
 // Cancelled, it is a person's end, whatever the scheduler comes to say of it.
