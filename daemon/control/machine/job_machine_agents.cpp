@@ -107,6 +107,32 @@ void JobMachine::hear(Draft& draft, CancelInput& input) {
     draft.answers.push_back(input.done);
 }
 
+namespace {
+
+// The ranks are being started again already, or will be in another attempt.
+bool is_being_recovered(const Job& job) {
+    if (job.cancel_requested_at != 0) {
+        return false;
+    }
+    const Generation* live = job.live_generation();
+    if (live == nullptr || !live->first_failure) {
+        return job.state == JobState::restarting || job.state == JobState::requeued;
+    }
+    const auto reason = reason_to_stop(job);
+    return reason && plan_recovery(job, *reason).kind != Recovery::none;
+}
+
+std::string why_not_restarted(const Job& job) {
+    const Generation* live = job.live_generation();
+    if (live != nullptr && live->first_failure) {
+        return "its ranks have failed and the job is ending";
+    }
+    return "nothing runs that could be started again: the job is " +
+           std::string{to_string(job.state)};
+}
+
+}  // namespace
+
 void JobMachine::hear(Draft& draft, RestartInput& input) {
     if (answer_known(draft, input, Command::restart)) {
         return;
@@ -120,13 +146,11 @@ void JobMachine::hear(Draft& draft, RestartInput& input) {
     const Job& job = draft.job();
     const Generation* live = job.live_generation();
     const bool may_begin = live != nullptr && !live->first_failure && job.cancel_requested_at == 0;
-    const bool between = (job.state == JobState::restarting || job.state == JobState::requeued) &&
-                         job.cancel_requested_at == 0;
+    const bool between = is_being_recovered(job);
     const bool joins = between || !job.restart_requested_by.empty();
     Status answer;
     if (!may_begin && !between) {
-        answer = fail(Errc::conflict, "nothing runs that could be started again: the job is " +
-                                          std::string{to_string(job.state)});
+        answer = fail(Errc::conflict, why_not_restarted(job));
     } else if (joins && !input.key.empty() && job.keys_joining >= limits::kCommandKeysJoining) {
         answer = fail(too_many_keys());
     } else if (!joins || !input.key.empty()) {

@@ -433,7 +433,7 @@ RouteParts restart_job_route(const RouteContext& context) {
     route.handler = waiting_for_job(context.control, restart);
     route.summary =
         "Stop a job's ranks and start them again from the newest checkpoint, in the same "
-        "allocation. 409: nothing is running.";
+        "allocation. 409: nothing is running, or its ranks have failed and the job is ending.";
     route.headers = {command_key_header()};
     return route;
 }

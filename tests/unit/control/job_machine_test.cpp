@@ -172,6 +172,51 @@ TEST_F(JobMachineTest, AbortGoesOnceToEachConnection) {
     EXPECT_EQ(std::get<effect::SendShared>(second[0]).to, again);
 }
 
+class RestartAskedTest : public JobMachineTest {
+  protected:
+    // All nodes there, and the first rank has failed by itself.
+    void first_rank_fails() {
+        start();
+        wire::Exited exited;
+        exited.event = 1;
+        exited.generation = 1;
+        exited.exit_code = 3;
+        take(AgentInput{agents_[0], exited});
+    }
+    Status ask() {
+        Status out = fail(Errc::internal, "it was not answered");
+        JobInput input = RestartInput{"ada", [&out](const Status& said) { out = said; }};
+        Draft draft = machine_->draft(at_);
+        machine_->take(draft, input);
+        events_ = draft.events.size();
+        machine_->stored(draft, at_);
+        for (const auto& answer : draft.answers) {
+            answer(Status{});
+        }
+        return out;
+    }
+    std::size_t events_ = 0;
+};
+
+// It was refused: nothing ran that could be started again, "the job is running".
+TEST_F(RestartAskedTest, WhileAFailureIsBeingRecoveredFromItIsOnItsWayAlready) {
+    first_rank_fails();
+    ASSERT_EQ(machine_->what_is_due(at_).kind, ActionKind::restart);
+    const Status asked = ask();
+    EXPECT_TRUE(asked.has_value()) << asked.error().message;
+    EXPECT_EQ(events_, 0U) << "one restart does for both";
+    EXPECT_EQ(machine_->what_is_due(at_).cause.kind, CauseClass::rank_exit);
+}
+
+TEST_F(RestartAskedTest, OfAJobThatItsFailureEndsItIsRefusedAndSaysSo) {
+    place(R"({"nodes":2})", "[]");
+    first_rank_fails();
+    const Status asked = ask();
+    ASSERT_FALSE(asked.has_value());
+    EXPECT_EQ(asked.error().code, Errc::conflict);
+    EXPECT_EQ(asked.error().message, "its ranks have failed and the job is ending");
+}
+
 // Found by the simulation: START was lost with a connection, and when the node was ready again,
 // another one was away. That one comes back with its ranks and does not say READY any more.
 TEST_F(JobMachineTest, StartThatWasLostIsSentAgainAlsoWhileAnotherNodeIsAway) {
