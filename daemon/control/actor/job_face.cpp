@@ -58,6 +58,8 @@ void JobFace::describe(telemetry::JobMetricsView& view) const {
     view.straggler_ranks = machine_.anomalies().straggler_ranks();
     view.loss_zscore = machine_.anomalies().loss_z();
     view.grad_norm_zscore = machine_.anomalies().grad_norm_z();
+    const Generation* live = job().live_generation();
+    view.hang = live != nullptr && live->hang.has_value();
     const Attempt* attempt = job().attempt();
     const Generation* newest = job().generation();
     view.generation = newest == nullptr ? 0 : newest->number;

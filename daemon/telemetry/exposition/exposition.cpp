@@ -333,6 +333,13 @@ class JobsWriter {
                              static_cast<std::uint64_t>(job.view->anomalies[i]));
             }
         }
+        text_.family("lockstep_job_hang", MetricType::gauge,
+                     "Whether its ranks hang: none of them makes a step any more.");
+        for (const auto& job : jobs_) {
+            if (job.view->hang) {
+                text_.sample(job.labels, std::uint64_t{*job.view->hang ? 1U : 0U});
+            }
+        }
         text_.family("lockstep_job_loss_zscore", MetricType::gauge,
                      "How many standard deviations the loss is above its recent mean.");
         for (const auto& job : jobs_) {

@@ -68,8 +68,8 @@ struct JobMetricsView {
     JobState state = JobState::accepted;
     // It has no allocation: it is between two attempts or in the queue for one. Of what its ranks
     // have reported only counters and how far they came is shown (past_job_stats()): everything
-    // else is about ranks that do not run, and alerts on it, as of slow ones or of waits for data,
-    // would go on for as long as the job waits. Those of silent ranks and hangs ask for its state.
+    // else is about ranks that do not run, and alerts on it, as of slow ones, hangs or waits for
+    // data, would go on for as long as the job waits.
     bool waits = false;
     std::int32_t ranks_expected = 0;
     std::int32_t nodes = 0;            // of the current attempt; 0 = none
@@ -85,6 +85,7 @@ struct JobMetricsView {
     std::array<std::int64_t, kAnomalyKinds> anomalies{};
     std::optional<double> loss_zscore;
     std::optional<double> grad_norm_zscore;
+    std::optional<bool> hang;  // of the live generation; absent = without an allocation
     // While it has an allocation; rendezvous_age: seconds that its nodes have been meeting for, 0 =
     // they have met.
     std::optional<std::int64_t> ranks_joined;

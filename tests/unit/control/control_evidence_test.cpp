@@ -163,6 +163,7 @@ TEST_F(EvidenceTest, AHangIsToldWhateverRecoverySaysAndEndsNothing) {
     start(R"(},"watch":{"hang_seconds":3)");
     say_step(0, 1, 7);
     say_step(1, 1, 7);
+    EXPECT_THAT(metrics_text(), HasSubstr("\nlockstep_job_hang{job_id=\"" + id_ + "\"} 0\n"));
     hang();
     EXPECT_TRUE(agents_[0].peer->last<wire::Examine>()->gentle);
     tell_state(0, "S");
@@ -174,7 +175,11 @@ TEST_F(EvidenceTest, AHangIsToldWhateverRecoverySaysAndEndsNothing) {
     alone.stack = "train.py:37 load\ntrain.py:38 main";
     tell_saved(1, alone);
     const auto hang = [&] { return show(id_)["hang"]; };
+    const auto gauge = [&](const char* value) {
+        return "\nlockstep_job_hang{job_id=\"" + id_ + "\"} " + value + "\n";
+    };
     until([&] { return hang().is_object(); }, "it is told");
+    EXPECT_THAT(metrics_text(), HasSubstr(gauge("1")));
     EXPECT_EQ(hang()["rank"], 1);
     EXPECT_EQ(hang()["node"], "n1");
     EXPECT_EQ(hang()["step"], 7);
@@ -189,6 +194,7 @@ TEST_F(EvidenceTest, AHangIsToldWhateverRecoverySaysAndEndsNothing) {
     clock_.advance(std::chrono::milliseconds{300});
     agents_[0].say(wire::Beat{0, 1, 0});
     until([&] { return hang().is_null(); }, "it is taken back");
+    EXPECT_THAT(metrics_text(), HasSubstr(gauge("0")));
     EXPECT_EQ(show(id_)["anomalies"]["hang"], 1);
     EXPECT_FALSE(stopped());
 }

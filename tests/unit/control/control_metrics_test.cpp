@@ -158,9 +158,10 @@ TEST_F(ControlMetrics, AJobWhoseSecondAttemptWaitsKeepsItsSeriesWithoutThoseOfRa
         EXPECT_THAT(text, HasSubstr("lockstep_job_tokens_total" + own + "} 64\n"));
         EXPECT_THAT(text, HasSubstr("lockstep_job_ranks_reporting" + own + "} 0\n"));
         // What alerts are about that would go on for as long as it waits.
-        for (const char* of_ranks : {"lockstep_job_loss", "lockstep_job_step_time_seconds",
-                                     "lockstep_job_data_wait_ratio", "lockstep_job_straggler_ranks",
-                                     "lockstep_job_nodes", "lockstep_rendezvous_ranks_missing"}) {
+        for (const char* of_ranks :
+             {"lockstep_job_loss", "lockstep_job_step_time_seconds", "lockstep_job_data_wait_ratio",
+              "lockstep_job_straggler_ranks", "lockstep_job_nodes", "lockstep_job_hang",
+              "lockstep_rendezvous_ranks_missing"}) {
             EXPECT_THAT(text, Not(HasSubstr("\n" + (of_ranks + own)))) << of_ranks;
         }
         EXPECT_THAT(text, Not(HasSubstr("lockstep_rank_loss{")));

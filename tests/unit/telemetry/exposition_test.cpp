@@ -374,6 +374,17 @@ TEST_F(ExpositionTest, HasTheNamesAndValuesOfTheCatalogue) {
     EXPECT_EQ(parsed.types.at("lockstep_job_samples_total"), "counter");
 }
 
+// The alert LockstepJobHang reads it: the time since the last step is also that of healthy jobs.
+TEST_F(ExpositionTest, AHangIsTheDaemonsVerdictAndAbsentWhereNobodyKnows) {
+    EXPECT_THAT(render(), Not(HasSubstr("lockstep_job_hang")));
+    jobs_[0].hang = false;
+    EXPECT_THAT(render(), HasSubstr("\nlockstep_job_hang{job_id=\"ls-1\"} 0\n"));
+    jobs_[0].hang = true;
+    const std::string text = render();
+    EXPECT_THAT(text, HasSubstr("\nlockstep_job_hang{job_id=\"ls-1\"} 1\n"));
+    EXPECT_THAT(text, Not(HasSubstr("lockstep_job_hang{job_id=\"ls-2\"}")));
+}
+
 TEST_F(ExpositionTest, WhatIsUnknownIsAbsent) {
     const std::string text = render();
     EXPECT_THAT(text, Not(HasSubstr("lockstep_job_step{job_id=\"ls-2\"")));
