@@ -14,7 +14,6 @@ DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 JOB = 'job_id="ls-1"'
 GPU = 'node="n1",gpu="0"'
 RUNNING = (f'lockstep_job_state{{{JOB},state="running"}}', "1x600")
-STARTING = (f'lockstep_job_state{{{JOB},state="running"}}', "0x600")
 
 
 def rising(per_minute, minutes=600):
@@ -98,14 +97,15 @@ CASES = {
          (f'lockstep_job_step_time_seconds{{{JOB},stat="p99"}}', "0.2x60"), RUNNING,
          ('lockstep_job_hang{job_id="ls-2"}', "1x5 0x60")]),
     "LockstepRankSilent": (
-        5, [(f"lockstep_job_ranks_reporting{{{JOB}}}", "7x60"),
-            (f"lockstep_job_ranks_expected{{{JOB}}}", "8x60"), RUNNING], {"job_id": "ls-1"},
-        # Before the first report, and before the ranks run.
-        [(f"lockstep_job_ranks_reporting{{{JOB}}}", "0x60"),
+        8, [(f'lockstep_job_anomalies_total{{{JOB},kind="rank_silent"}}', "0x5 1x60")],
+        {"job_id": "ls-1", "kind": "rank_silent"},
+        # A script that prints on rank 0 alone, as most do; ranks that have ended look the same. Another anomaly, and
+        # a rank that was silent before.
+        [(f"lockstep_job_ranks_reporting{{{JOB}}}", "1x60"),
          (f"lockstep_job_ranks_expected{{{JOB}}}", "8x60"), RUNNING,
-         ('lockstep_job_ranks_reporting{job_id="ls-2"}', "7x60"),
-         ('lockstep_job_ranks_expected{job_id="ls-2"}', "8x60"),
-         ('lockstep_job_state{job_id="ls-2",state="running"}', "0x60")]),
+         (f'lockstep_job_anomalies_total{{{JOB},kind="rank_silent"}}', "0x60"),
+         (f'lockstep_job_anomalies_total{{{JOB},kind="straggler"}}', "0x5 1x60"),
+         ('lockstep_job_anomalies_total{job_id="ls-2",kind="rank_silent"}', "1x60")]),
     "LockstepRankStraggler": (
         10, [(f'lockstep_rank_straggler_score{{{JOB},rank="3"}}', "0.6x60")], {"job_id": "ls-1", "rank": "3"},
         # Slow for four minutes, as in an evaluation.
