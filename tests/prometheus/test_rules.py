@@ -82,10 +82,11 @@ CASES = {
         15, [('lockstep_ingest_dropped_samples_total{reason="late"}', rising(60))], {"reason": "late"},
         [('lockstep_ingest_dropped_samples_total{reason="late"}', "5000x60")]),
     "LockstepRendezvousStuck": (
-        10, [(f"lockstep_rendezvous_ranks_missing{{{JOB}}}", "3x60"),
-             (f"lockstep_rendezvous_age_seconds{{{JOB}}}", rising(60))], {"job_id": "ls-1"},
+        # Early enough: after 300 s lockstepd gives the attempt up.
+        4, [(f"lockstep_rendezvous_ranks_missing{{{JOB}}}", "3x5 0x60"),
+            (f"lockstep_rendezvous_age_seconds{{{JOB}}}", "0+60x5 0x60")], {"job_id": "ls-1"},
         [(f"lockstep_rendezvous_ranks_missing{{{JOB}}}", "3x60"),
-         (f"lockstep_rendezvous_age_seconds{{{JOB}}}", "200x60"),
+         (f"lockstep_rendezvous_age_seconds{{{JOB}}}", "100x60"),
          ('lockstep_rendezvous_ranks_missing{job_id="ls-2"}', "0x60"),
          ('lockstep_rendezvous_age_seconds{job_id="ls-2"}', rising(60))]),
     "LockstepJobHang": (
