@@ -118,7 +118,18 @@ CASES = {
     "LockstepNonFinite": (
         8, [(f'lockstep_job_nonfinite_total{{{JOB},what="loss"}}', "0x5 1x60")],
         {"job_id": "ls-1", "what": "loss"},
-        [(f'lockstep_job_nonfinite_total{{{JOB},what="loss"}}', "7x60")]),
+        # An fp16 run, which skips a step in which the gradients overflow.
+        [(f'lockstep_job_nonfinite_total{{{JOB},what="loss"}}', "7x60"),
+         (f'lockstep_job_nonfinite_total{{{JOB},what="grad_norm"}}', rising(1)),
+         (f'lockstep_job_nonfinite_total{{{JOB},what="other"}}', rising(1))]),
+    "LockstepGradNormNonFinite": (
+        40, [(f'lockstep_job_nonfinite_total{{{JOB},what="grad_norm"}}', rising(60)),
+             (f"lockstep_job_grad_norm{{{JOB}}}", " ".join(["+Inf"] * 20 + ["NaN"] * 30))], {"job_id": "ls-1", "what": "grad_norm"},
+        # A skipped step every few minutes; a job that has stood still since one.
+        [(f'lockstep_job_nonfinite_total{{{JOB},what="grad_norm"}}', rising(1)),
+         (f"lockstep_job_grad_norm{{{JOB}}}", " ".join(["+Inf", "2", "2"] * 20)),
+         ('lockstep_job_nonfinite_total{job_id="ls-2",what="grad_norm"}', "0x5 1x60"),
+         ('lockstep_job_grad_norm{job_id="ls-2"}', " ".join(["2"] * 5 + ["+Inf"] * 60))]),
     "LockstepLossSpike": (
         5, [(f"lockstep_job_loss_zscore{{{JOB}}}", "7x60")], {"job_id": "ls-1"},
         [(f"lockstep_job_loss_zscore{{{JOB}}}", "5x60"),
