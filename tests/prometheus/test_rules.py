@@ -135,8 +135,11 @@ CASES = {
         [(f"lockstep_job_loss_zscore{{{JOB}}}", "5x60"),
          ('lockstep_job_loss_zscore{job_id="ls-2"}', "-20x60")]),
     "LockstepDivergence": (
-        120, [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "1x60 2x100"), RUNNING], {"job_id": "ls-1", "stat": "mean"},
+        120, [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "1x60 2x100"), RUNNING], {"job_id": "ls-1"},
         [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "9-0.05x140"), RUNNING,
+         # Below zero and steady, as a log likelihood is.
+         ('lockstep_job_loss{job_id="ls-3",stat="mean"}', "-10x160"),
+         ('lockstep_job_state{job_id="ls-3",state="running"}', "1x160"),
          # It has ended: the last values are still there.
          ('lockstep_job_loss{job_id="ls-2",stat="mean"}', "1x60 2x100"),
          ('lockstep_job_state{job_id="ls-2",state="running"}', "1x60 0x100")]),
@@ -226,6 +229,11 @@ RULES = {
     "job_id:lockstep_rank_step:spread": (
         [(f'lockstep_rank_step{{{JOB},rank="0"}}', "10x9"), (f'lockstep_rank_step{{{JOB},rank="1"}}', "7x9")],
         5, [(f'job_id:lockstep_rank_step:spread{{{JOB}}}', 3)]),
+    "job_id:lockstep_job_loss:min6h": (
+        [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "1x60 3x400"),
+         (f'lockstep_job_loss{{{JOB},stat="max"}}', "0.1x500"),
+         ('lockstep_job_loss{job_id="ls-2",stat="mean"}', "-10x30 -2x470")], 60,
+        [(f'job_id:lockstep_job_loss:min6h{{{JOB}}}', 1), ('job_id:lockstep_job_loss:min6h{job_id="ls-2"}', -10)]),
     # Two ranks of one GPU: its power counts for each of them, and the join stays valid.
     "job_id:lockstep_gpu_power_watts:sum": (
         [(f'lockstep_rank_info{{{JOB},rank="0",{GPU}}}', "1x9"),
