@@ -157,14 +157,21 @@ CASES = {
         [(f"lockstep_job_comm_exposed_ratio{{{JOB}}}", "0.3x60")]),
     "LockstepGoodputLow": (
         120, [(f'lockstep_job_span_seconds{{{JOB},span="productive"}}', rising(30)),
-              (f'lockstep_job_span_seconds{{{JOB},span="stalled"}}', rising(30))], {"job_id": "ls-1"},
-        # A job that is over has no share at all, nor has one that waits for another attempt.
+              (f'lockstep_job_span_seconds{{{JOB},span="stalled"}}', rising(30)),
+              (f"lockstep_job_ettr_ratio{{{JOB}}}", "0.5x600")], {"job_id": "ls-1"},
+        # A job that is over has no share at all, nor has one that waits for another attempt or is suspended; of one
+        # that reports nothing none is known.
         [(f'lockstep_job_span_seconds{{{JOB},span="productive"}}', rising(58)),
          (f'lockstep_job_span_seconds{{{JOB},span="stalled"}}', rising(2)),
          ('lockstep_job_span_seconds{job_id="ls-2",span="productive"}', "60x140"),
          ('lockstep_job_span_seconds{job_id="ls-2",span="lost"}', "60x140"),
          ('lockstep_job_span_seconds{job_id="ls-3",span="productive"}', "0+60x50 3000x90"),
-         ('lockstep_job_span_seconds{job_id="ls-3",span="queue"}', "0x50 0+60x90")]),
+         ('lockstep_job_span_seconds{job_id="ls-3",span="queue"}', "0x50 0+60x90"),
+         ('lockstep_job_span_seconds{job_id="ls-4",span="productive"}', "0+60x50 3000x90"),
+         ('lockstep_job_span_seconds{job_id="ls-4",span="suspended"}', "0x50 0+60x90"),
+         ('lockstep_job_span_seconds{job_id="ls-5",span="productive"}', "0x140"),
+         ('lockstep_job_span_seconds{job_id="ls-5",span="init"}', rising(60)),
+         *[(f'lockstep_job_ettr_ratio{{job_id="ls-{job}"}}', "0.5x140") for job in (1, 2, 3, 4)]]),
     "LockstepGpuXidFatal": (
         5, [(f'lockstep_gpu_xid_last_timestamp_seconds{{{GPU},xid="79"}}', "120x60")],
         {"node": "n1", "gpu": "0", "xid": "79"},
@@ -251,8 +258,9 @@ RULES = {
     "job_id:lockstep_job_goodput:ratio": (
         [(f'lockstep_job_span_seconds{{{JOB},span="productive"}}', rising(45)),
          (f'lockstep_job_span_seconds{{{JOB},span="lost"}}', rising(15)),
-         # Nor is time in the queue lost: between two attempts, and before the first.
+         # Nor is time in the queue lost, between two attempts and before the first, nor suspended.
          (f'lockstep_job_span_seconds{{{JOB},span="queue"}}', rising(20)),
+         (f'lockstep_job_span_seconds{{{JOB},span="suspended"}}', rising(20)),
          # A restart took back what it had: not below 0.
          ('lockstep_job_span_seconds{job_id="ls-2",span="productive"}', "900-9x90"),
          ('lockstep_job_span_seconds{job_id="ls-2",span="lost"}', rising(69))], 80,
