@@ -241,18 +241,22 @@ RULES = {
          (f'lockstep_job_loss{{{JOB},stat="max"}}', "0.1x500"),
          ('lockstep_job_loss{job_id="ls-2",stat="mean"}', "-10x30 -2x470")], 60,
         [(f'job_id:lockstep_job_loss:min6h{{{JOB}}}', 1), ('job_id:lockstep_job_loss:min6h{job_id="ls-2"}', -10)]),
-    # Two ranks of one GPU: its power counts for each of them, and the join stays valid.
+    # Two ranks share a GPU, which counts once. It was in another job's body before, another instance.
     "job_id:lockstep_gpu_power_watts:sum": (
         [(f'lockstep_rank_info{{{JOB},rank="0",{GPU}}}', "1x9"),
          (f'lockstep_rank_info{{{JOB},rank="1",node="n1",gpu="1"}}', "1x9"),
-         (f"lockstep_gpu_energy_joules_total{{{GPU}}}", "0+1500x20"),
+         (f'lockstep_rank_info{{{JOB},rank="2",{GPU}}}', "1x9"),
+         (f'lockstep_gpu_energy_joules_total{{{GPU},instance="ls-0/1"}}', "0+1500x6 stale"),
+         (f'lockstep_gpu_energy_joules_total{{{GPU},instance="ls-1/1"}}', "0+1500x20"),
          ('lockstep_gpu_energy_joules_total{node="n1",gpu="1"}', "0+3000x20"),
          ('lockstep_gpu_energy_joules_total{node="n9",gpu="0"}', "0+9000x20")], 2,
         [(f'job_id:lockstep_gpu_power_watts:sum{{{JOB}}}', 300)]),
     "job_id:lockstep_gpu_tensor_active_ratio:avg": (
         [(f'lockstep_rank_info{{{JOB},rank="0",{GPU}}}', "1x9"),
          (f'lockstep_rank_info{{{JOB},rank="1",node="n1",gpu="1"}}', "1x9"),
-         (f"lockstep_gpu_tensor_active_ratio{{{GPU}}}", "0.5x9"),
+         (f'lockstep_rank_info{{{JOB},rank="2",{GPU}}}', "1x9"),
+         (f'lockstep_gpu_tensor_active_ratio{{{GPU},instance="ls-0/1"}}', "0.5x4"),
+         (f'lockstep_gpu_tensor_active_ratio{{{GPU},instance="ls-1/1"}}', "0.5x9"),
          ('lockstep_gpu_tensor_active_ratio{node="n1",gpu="1"}', "0.7x9")], 5,
         [(f'job_id:lockstep_gpu_tensor_active_ratio:avg{{{JOB}}}', 0.6)]),
     "job_id:lockstep_job_goodput:ratio": (
