@@ -71,8 +71,10 @@ struct SlurmMetrics::Families {
                                             "Of such jobs, those that were cancelled.")),
           reachable(slurm_gauge(registry, "lockstep_slurm_reachable",
                                 "Whether Slurm answered the last query.")),
-          last_success(slurm_gauge(registry, "lockstep_slurm_last_success_timestamp_seconds",
-                                   "Last answer of Slurm, seconds since the Unix epoch.")) {}
+          last_success(prometheus::BuildGauge()
+                           .Name("lockstep_slurm_last_success_timestamp_seconds")
+                           .Help("Last answer of Slurm, seconds since the Unix epoch.")
+                           .Register(registry)) {}
 
     prometheus::Family<Counter>& calls;
     prometheus::Family<Histogram>& durations;
@@ -91,7 +93,7 @@ struct SlurmMetrics::Families {
     Gauge& leftovers;
     Counter& leftovers_cancelled;
     Gauge& reachable;
-    Gauge& last_success;
+    prometheus::Family<Gauge>& last_success;  // empty until there was one
 };
 
 void SlurmMetrics::called(std::string_view program, bool good, double seconds) {
@@ -135,7 +137,9 @@ void SlurmMetrics::refresh() {
     families_->leftovers.Set(static_cast<double>(now.leftovers));
     add(families_->leftovers_cancelled, now.leftovers_cancelled, last_.leftovers_cancelled);
     families_->reachable.Set(now.reachable ? 1 : 0);
-    families_->last_success.Set(now.last_success);
+    if (now.last_success > 0) {
+        families_->last_success.Add({}).Set(now.last_success);
+    }
     auto& reasons = families_->reasons;
     for (auto one = reasons.begin(); one != reasons.end();) {
         if (now.pending_reasons.count(one->first) == 0) {

@@ -65,8 +65,13 @@ CASES = {
          # Replaced, and not used any more.
          ('lockstep_token_not_after_timestamp_seconds{role="admin"}', f"{13 * 86400}x50 stale")]),
     "LockstepSlurmUnreachable": (
-        5, [("lockstep_slurm_last_success_timestamp_seconds", "60x9")], {},
-        [("lockstep_slurm_last_success_timestamp_seconds", rising(60))]),
+        5, [("lockstep_slurm_last_success_timestamp_seconds", "60x9"), ("lockstep_slurm_attempts", "1x9")], {},
+        # In the second, nobody has had a job for four minutes; in the third, somebody has one again.
+        [("lockstep_slurm_last_success_timestamp_seconds", rising(60)), ("lockstep_slurm_attempts", "3x600"),
+         ('lockstep_slurm_last_success_timestamp_seconds{instance="b"}', "60x9"),
+         ('lockstep_slurm_attempts{instance="b"}', "0x9"),
+         ('lockstep_slurm_last_success_timestamp_seconds{instance="c"}', "0x4 300x5"),
+         ('lockstep_slurm_attempts{instance="c"}', "0x4 1x5")]),
     "LockstepSlurmLeftovers": (
         15, [("lockstep_slurm_leftovers", "2x60")], {},
         # Cancelled, and gone after two minutes.
