@@ -57,9 +57,17 @@ constexpr const char* kPartWord =
     R"(['"]?\s*[:=\s]\s*)" LOCKSTEP_VALUE;
 // PyTorch's DCGAN: [0/5][12/1583]
 constexpr const char* kEpochsAndBatches = R"(\[\s*(\d+)/\d+\]\s*\[\s*(\d+)/(\d+)\])";
-// A loss of a validation or a test is not the training's.
+// A loss of a validation or a test is not the training's. Such a word counts where it stands by
+// itself in front of the loss ("Test set: Average loss", "[val] epoch 1, loss"), and in the name of
+// the loss (val/loss, my_eval/rank0/loss). In other names it says nothing: of a host (gpu-dev-01),
+// a file (/home/me/test/train.py), a logger (my_test.train) or another value (val_acc).
+#define LOCKSTEP_VALIDATION "(?:val|valid|validation|validate|test|testing|eval|evaluation|dev)"
+#define LOCKSTEP_OF_VALIDATION \
+    R"((?:[-_](?:set|split|data|dataset|step|epoch|batch|loop|phase|mode|metrics?|results?|stats?)|_\d+)?)"
 constexpr const char* kNotTraining =
-    R"((?i)(?:^|[^a-z])(?:val|valid|validation|validate|test|testing|eval|evaluation|dev)(?:[^a-z]|$))";
+    R"((?i)(?:^|[^a-z0-9_./-])-*)" LOCKSTEP_VALIDATION LOCKSTEP_OF_VALIDATION
+    R"([-_./]*(?:[^a-z0-9_./-]|$)|(?:^|[^a-z]))" LOCKSTEP_VALIDATION
+    R"((?:\s|[-_./][a-z0-9_./-]*)?$)";
 // Hugging Face's last line has the mean of the whole run.
 constexpr const char* kSummary = R"(\btrain_runtime\b)";
 // Before "loss": it is added to the loss that is trained on, or a part of it: "aux loss: 0.1".
@@ -68,6 +76,8 @@ constexpr const char* kAddedWord =
 // step 12/100: of the whole run, or of an epoch whose number is in another line.
 constexpr const char* kStepOf = R"((?i)\bstep\b['"]?[\s:=#\[(]*(\d+)\s*/\s*(\d+)\b)";
 
+#undef LOCKSTEP_OF_VALIDATION
+#undef LOCKSTEP_VALIDATION
 #undef LOCKSTEP_COUNT
 
 std::string_view view(const StringPiece& piece) {
@@ -76,6 +86,12 @@ std::string_view view(const StringPiece& piece) {
 
 std::size_t offset(const StringPiece& of, const StringPiece& in) {
     return static_cast<std::size_t>(of.data() - in.data());
+}
+
+// Of `found` in the text; with the sign that an expression takes in front of its word.
+StringPiece lead_of(const StringPiece& found, const StringPiece& text) {
+    const std::size_t start = offset(found, text);
+    return text.substr(0, start + (found.empty() || start == 0 ? 0 : 1));
 }
 
 bool is_train(const StringPiece& kind) {
@@ -123,7 +139,7 @@ std::optional<CapturedLoss> GenericCapture::match(std::string_view text) const {
         out.loss = *whole;
     } else if (auto counted = at_a_count(piece)) {
         return counted;
-    } else if (!out.parts.empty() && !RE2::PartialMatch(piece, not_training_)) {
+    } else if (!out.parts.empty()) {
         out.loss = out.parts.front().second;
     } else {
         return std::nullopt;
@@ -189,13 +205,11 @@ std::optional<double> GenericCapture::loss(StringPiece text) const {
 std::optional<GenericCapture::Found> GenericCapture::ranked(StringPiece text,
                                                             const StringPiece* groups) const {
     const auto value = to_double(view(groups[2]));
-    // With the blank that the expression takes in front of the word.
-    const bool at_start = groups[0].empty() || offset(groups[0], text) == 0;
-    const StringPiece before = text.substr(0, offset(groups[0], text) + (at_start ? 0 : 1));
-    if (!value || (!is_train(groups[1]) && RE2::PartialMatch(before, not_training_))) {
+    const StringPiece lead = lead_of(groups[0], text);
+    if (!value || (!is_train(groups[1]) && RE2::PartialMatch(lead, not_training_))) {
         return std::nullopt;
     }
-    return Found{*value, RE2::PartialMatch(before, added_word_) ? 1 : 0};
+    return Found{*value, RE2::PartialMatch(lead, added_word_) ? 1 : 0};
 }
 
 std::optional<CapturedLoss> GenericCapture::at_a_count(StringPiece text) const {
@@ -207,7 +221,7 @@ std::optional<CapturedLoss> GenericCapture::at_a_count(StringPiece text) const {
     const StringPiece& word = whole[at ? 1 : 2];
     const StringPiece& count = whole[at ? 2 : 1];
     const auto loss = to_double(view(whole[3]));
-    if (!loss || RE2::PartialMatch(text.substr(0, offset(whole[0], text) + 1), not_training_)) {
+    if (!loss || RE2::PartialMatch(lead_of(whole[0], text), not_training_)) {
         return std::nullopt;
     }
     CapturedLoss out;
@@ -238,8 +252,9 @@ std::vector<std::pair<std::string, double>> GenericCapture::parts(std::string_vi
         const char letter = static_cast<char>(static_cast<unsigned char>(word[0]) | 32U);
         const std::string name = letter == 'g' ? "loss_g" : "loss_d";
         const auto loss = to_double(view(groups[3]));
-        if (loss && std::none_of(out.begin(), out.end(),
-                                 [&](const auto& one) { return one.first == name; })) {
+        const bool again =
+            std::any_of(out.begin(), out.end(), [&](const auto& one) { return one.first == name; });
+        if (loss && !again && !RE2::PartialMatch(lead_of(groups[0], text), not_training_)) {
             out.emplace_back(name, *loss);
         }
         from = offset(groups[0], text) + groups[0].size();
