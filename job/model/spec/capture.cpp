@@ -147,7 +147,8 @@ class Matcher {
         of_ = index("of");
     }
 
-    std::optional<CapturedLoss> match(std::string_view text) const {
+    // `at`: where the loss's number begins.
+    std::optional<CapturedLoss> match(std::string_view text, std::size_t& at) const {
         if (!expression_->ok() || loss_ == 0) {
             return std::nullopt;
         }
@@ -166,6 +167,7 @@ class Matcher {
         if (!loss) {
             return std::nullopt;
         }
+        at = static_cast<std::size_t>(group(loss_).data() - text.data());
         CapturedLoss out;
         out.loss = *loss;
         out.preset = preset_;
@@ -278,10 +280,17 @@ std::optional<CapturedLoss> Capture::line(std::string_view text) {
 }
 
 std::optional<CapturedLoss> Capture::match(std::string_view text) const {
+    if (impl_->generic && impl_->generic->is_of_other_split(text)) {
+        return std::nullopt;
+    }
     for (const Matcher& matcher : impl_->matchers) {
-        auto found = matcher.match(text);
+        std::size_t at = 0;
+        auto found = matcher.match(text, at);
         if (!found) {
             continue;
+        }
+        if (impl_->generic && impl_->generic->is_of_validation(text.substr(0, at))) {
+            break;  // the training's may stand behind it
         }
         // {"loss": 0.5, "step": 3}: a line of JSON of the script's own looks like Hugging Face's.
         if (impl_->generic && found->preset == "huggingface") {

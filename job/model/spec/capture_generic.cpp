@@ -68,6 +68,10 @@ constexpr const char* kNotTraining =
     R"((?i)(?:^|[^a-z0-9_./-])-*)" LOCKSTEP_VALIDATION LOCKSTEP_OF_VALIDATION
     R"([-_./]*(?:[^a-z0-9_./-]|$)|(?:^|[^a-z]))" LOCKSTEP_VALIDATION
     R"((?:\s|[-_./][a-z0-9_./-]*)?$)";
+// {"loss": 0.5, "split": "val"}: JSON may say it behind the loss.
+constexpr const char* kOtherSplit =
+    R"((?i)['"](?:split|subset|phase|mode|stage)['"]\s*:\s*['"])" LOCKSTEP_VALIDATION LOCKSTEP_OF_VALIDATION
+    R"(['"])";
 // Hugging Face's last line has the mean of the whole run.
 constexpr const char* kSummary = R"(\btrain_runtime\b)";
 // Before "loss": it is added to the loss that is trained on, or a part of it: "aux loss: 0.1".
@@ -123,6 +127,7 @@ GenericCapture::GenericCapture()
       part_{kPartWord, capture_options(true)},
       epochs_and_batches_{kEpochsAndBatches, capture_options(true)},
       not_training_{kNotTraining, capture_options(true)},
+      other_split_{kOtherSplit, capture_options(true)},
       summary_{kSummary, capture_options(true)},
       added_word_{kAddedWord, capture_options(true)},
       step_of_{kStepOf, capture_options(true)} {}
@@ -146,6 +151,24 @@ std::optional<CapturedLoss> GenericCapture::match(std::string_view text) const {
     }
     find_counts(piece, out);
     return out;
+}
+
+bool GenericCapture::is_of_validation(std::string_view lead) const {
+    constexpr std::string_view kBackwards = "ssol";
+    const auto same = [](char one, char letter) {
+        return (static_cast<unsigned char>(one) | 32U) == static_cast<unsigned char>(letter);
+    };
+    const auto word =
+        std::search(lead.rbegin(), lead.rend(), kBackwards.begin(), kBackwards.end(), same);
+    if (word != lead.rend()) {
+        lead.remove_suffix(static_cast<std::size_t>(word - lead.rbegin()) + kBackwards.size());
+    }
+    return RE2::PartialMatch(StringPiece{lead.data(), lead.size()}, not_training_);
+}
+
+bool GenericCapture::is_of_other_split(std::string_view text) const {
+    return text.find('{') != std::string_view::npos &&
+           RE2::PartialMatch(StringPiece{text.data(), text.size()}, other_split_);
 }
 
 void GenericCapture::find_counts(StringPiece text, CapturedLoss& out) const {

@@ -22,6 +22,10 @@ class GenericCapture {
     std::optional<CapturedLoss> match(std::string_view text) const;
     std::optional<std::int64_t> step(std::string_view text) const;
     std::optional<std::int64_t> epoch(std::string_view text) const;
+    // Whether the loss whose number stands behind `lead` is one of a validation or a test.
+    bool is_of_validation(std::string_view lead) const;
+    // A line of JSON that says so of all that it has.
+    bool is_of_other_split(std::string_view text) const;
     // Each once: a line may have means behind them.
     std::vector<std::pair<std::string, double>> parts(std::string_view text) const;
 
@@ -51,6 +55,7 @@ class GenericCapture {
     re2::RE2 part_;
     re2::RE2 epochs_and_batches_;
     re2::RE2 not_training_;
+    re2::RE2 other_split_;
     re2::RE2 summary_;
     re2::RE2 added_word_;
     re2::RE2 step_of_;

@@ -102,7 +102,7 @@ constexpr std::string_view kSpecSchemas = R"json(
       "properties": {
       "preset": {"type": "string", "default": "auto",
         "enum": ["auto", "none", "paddle", "keras", "huggingface", "lightning", "pytorch"],
-        "description": "Whose log lines are expected. auto: any of the known forms; none: nothing is read from output."},
+        "description": "Whose log lines are expected. auto: any of the known forms, without losses that the line says to be of a validation or a test; none: nothing is read from output."},
       "loss": {"type": "string", "maxLength": 1024,
         "description": "RE2 pattern with the named group loss and optionally step and epoch, tried before the preset.",
         "examples": ["NLL (?P<loss>[0-9.]+)"]}}},
