@@ -163,7 +163,9 @@ class Matcher {
             const auto& found = groups[static_cast<std::size_t>(index)];
             return index == 0 ? std::string_view{} : std::string_view{found.data(), found.size()};
         };
-        const auto loss = to_double(trim(group(loss_)));
+        // A pattern of the user's may take a list for a number.
+        const bool ours = preset_ != "custom";
+        const auto loss = ours ? to_loss(group(loss_)) : to_double(trim(group(loss_)));
         if (!loss) {
             return std::nullopt;
         }

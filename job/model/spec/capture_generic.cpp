@@ -17,16 +17,17 @@ constexpr std::size_t kParts = 2;
 constexpr int kLosses = 8;  // of a line are compared; a line of more is a report of everything
 
 // A count behind its word; one with decimals is a time. JSON may have it as a string.
-#define LOCKSTEP_COUNT R"(['"]?[\s:=#\[(]*['"]?(\d+)(?:[^\d.]|\.\D|\.?$))"
+#define LOCKSTEP_COUNT R"(['"]?[\s:=#\[(]*['"]?()" LOCKSTEP_WHOLE R"()(?:[^\d.]|\.\D|\.?$))"
 // step 12 loss 0.5   step=12 loss=0.5   iter 10: train loss 3.9, val loss 4.1   loss=0.5 step=12
 // current loss: 0.5   loss: 0.5
 constexpr const char* kStepWord =
     R"((?i)\b(?:(?:global[_ ]?)?(?:step|iter(?:ation)?|itr|it)s?|num_updates)\b)" LOCKSTEP_COUNT;
 // llama2.c's: 10 | loss 7.1234 | lr 5.0e-04. With a colon it may be the number of a rank.
-constexpr const char* kLeadingStep = R"((?i)^\s*(\d+)\s*\|\s*(?:train(?:ing)?[_ ])?loss\b)";
+constexpr const char* kLeadingStep =
+    R"((?i)^\s*()" LOCKSTEP_WHOLE R"()\s*\|\s*(?:train(?:ing)?[_ ])?loss\b)";
 constexpr const char* kBatchWord = R"((?i)\bbatch(?:_id|_idx)?\b)" LOCKSTEP_COUNT;
 // Of epoch 0.25 it is the epoch 0.
-constexpr const char* kEpochWord = R"((?i)\bepoch\b['"]?[\s:=#\[(]*(\d+))";
+constexpr const char* kEpochWord = R"((?i)\bepoch\b['"]?[\s:=#\[(]*()" LOCKSTEP_WHOLE ")";
 // Before such a word: it is a unit, ms/batch 12, seconds per step 3.
 constexpr const char* kRate =
     R"((?i)(?:\b(?:m?s|secs?|seconds?|min|it|samples?|tokens?|toks?|images?|imgs?|examples?)\s*/\s*|\bper\s+)$)";
@@ -47,10 +48,12 @@ constexpr const char* kNamedLoss =
 // Keras' guide: Training loss (for one batch) at step 100: 0.5     Loss at step 10: 0.5
 constexpr const char* kLossAt =
     R"((?i)(?:^|[^a-z0-9_])loss(?:\s*\([^()]{0,40}\))?,?\s+(?:at|after|in|for)\s+)"
-    R"((?:global[_ ]?)?(step|iter(?:ation)?|epoch|batch)\s*#?\s*(\d+)(?:/\d+)?\s*(?:\([^()]{0,40}\)\s*)?(?:\s(?:is|was)\s|[:=,])\s*)" LOCKSTEP_VALUE;
+    R"((?:global[_ ]?)?(step|iter(?:ation)?|epoch|batch)\s*#?\s*()" LOCKSTEP_WHOLE
+    R"()(?:/[\d,]+)?\s*(?:\([^()]{0,40}\)\s*)?(?:\s(?:is|was)\s|[:=,])\s*)" LOCKSTEP_VALUE;
 // Loss after 100 steps: 0.5
 constexpr const char* kLossAfter =
-    R"((?i)(?:^|[^a-z0-9_])loss,?\s+after\s+(\d+)\s+(step|iter(?:ation)?|epoch|batch|batche)s?\s*(?:\s(?:is|was)\s|[:=,])\s*)" LOCKSTEP_VALUE;
+    R"((?i)(?:^|[^a-z0-9_])loss,?\s+after\s+()" LOCKSTEP_WHOLE
+    R"()\s+(step|iter(?:ation)?|epoch|batch|batche)s?\s*(?:\s(?:is|was)\s|[:=,])\s*)" LOCKSTEP_VALUE;
 // Loss_D: 1.46 Loss_G: 6.94   [D loss: 0.69] [G loss: 0.70]   d_loss=0.69 g_loss=0.70
 constexpr const char* kPartWord =
     R"((?i)(?:^|[^a-z0-9_])(?:loss[_ /]?(d|g|disc|discriminator|gen|generator)|(d|g|disc|discriminator|gen|generator|critic)[_ /]?loss))"
@@ -78,7 +81,8 @@ constexpr const char* kSummary = R"(\btrain_runtime\b)";
 constexpr const char* kAddedWord =
     R"((?i)(?:^|[^a-z0-9])(?:aux(?:iliary)?|mtp[_ ]?\d*|kl|moe|router|z|\w*balanc\w*|reg\w*|commit\w*|distill\w*)[ \t]$)";
 // step 12/100: of the whole run, or of an epoch whose number is in another line.
-constexpr const char* kStepOf = R"((?i)\bstep\b['"]?[\s:=#\[(]*(\d+)\s*/\s*(\d+)\b)";
+constexpr const char* kStepOf =
+    R"((?i)\bstep\b['"]?[\s:=#\[(]*()" LOCKSTEP_WHOLE R"()\s*/\s*()" LOCKSTEP_WHOLE R"()\b)";
 
 #undef LOCKSTEP_OF_VALIDATION
 #undef LOCKSTEP_VALIDATION
@@ -96,6 +100,15 @@ std::size_t offset(const StringPiece& of, const StringPiece& in) {
 StringPiece lead_of(const StringPiece& found, const StringPiece& text) {
     const std::size_t start = offset(found, text);
     return text.substr(0, start + (found.empty() || start == 0 ? 0 : 1));
+}
+
+// With a comma and a digit behind it it is a list, 1,200,3: its first number.
+std::optional<std::int64_t> first_count(const StringPiece& digits, const StringPiece& text) {
+    const std::string_view whole = view(digits);
+    const std::size_t end = offset(digits, text) + digits.size();
+    const bool list =
+        end + 1 < text.size() && text[end] == ',' && text[end + 1] >= '0' && text[end + 1] <= '9';
+    return list ? to_int(whole.substr(0, whole.find(','))) : to_count(whole);
 }
 
 bool is_train(const StringPiece& kind) {
@@ -174,11 +187,11 @@ bool GenericCapture::is_of_other_split(std::string_view text) const {
 void GenericCapture::find_counts(StringPiece text, CapturedLoss& out) const {
     out.step = number(step_, text);
     if (StringPiece step, of; out.step && RE2::PartialMatch(text, step_of_, &step, &of) &&
-                              to_int(view(step)) == out.step) {
-        out.of = to_int(view(of));
+                              to_count(view(step)) == out.step) {
+        out.of = to_count(view(of));
     }
     if (StringPiece leading; !out.step && RE2::PartialMatch(text, leading_step_, &leading)) {
-        out.step = to_int(view(leading));
+        out.step = to_count(view(leading));
     }
     if (!out.step) {
         out.step = number(batch_, text);
@@ -227,7 +240,7 @@ std::optional<double> GenericCapture::loss(StringPiece text) const {
 // `groups`: the whole, the word before "loss", the number.
 std::optional<GenericCapture::Found> GenericCapture::ranked(StringPiece text,
                                                             const StringPiece* groups) const {
-    const auto value = to_double(view(groups[2]));
+    const auto value = to_loss(view(groups[2]));
     const StringPiece lead = lead_of(groups[0], text);
     if (!value || (!is_train(groups[1]) && RE2::PartialMatch(lead, not_training_))) {
         return std::nullopt;
@@ -243,7 +256,7 @@ std::optional<CapturedLoss> GenericCapture::at_a_count(StringPiece text) const {
     }
     const StringPiece& word = whole[at ? 1 : 2];
     const StringPiece& count = whole[at ? 2 : 1];
-    const auto loss = to_double(view(whole[3]));
+    const auto loss = to_loss(view(whole[3]));
     if (!loss || RE2::PartialMatch(lead_of(whole[0], text), not_training_)) {
         return std::nullopt;
     }
@@ -251,7 +264,7 @@ std::optional<CapturedLoss> GenericCapture::at_a_count(StringPiece text) const {
     out.preset = "generic";
     out.loss = *loss;
     const char letter = static_cast<char>(static_cast<unsigned char>(word[0]) | 32U);
-    (letter == 'e' ? out.epoch : out.step) = to_int(view(count));
+    (letter == 'e' ? out.epoch : out.step) = to_count(view(count));
     out.step_is_batch = letter == 'b' && out.step;
     return out;
 }
@@ -274,7 +287,7 @@ std::vector<std::pair<std::string, double>> GenericCapture::parts(std::string_vi
         const auto& word = groups[1].empty() ? groups[2] : groups[1];
         const char letter = static_cast<char>(static_cast<unsigned char>(word[0]) | 32U);
         const std::string name = letter == 'g' ? "loss_g" : "loss_d";
-        const auto loss = to_double(view(groups[3]));
+        const auto loss = to_loss(view(groups[3]));
         const bool again =
             std::any_of(out.begin(), out.end(), [&](const auto& one) { return one.first == name; });
         if (loss && !again && !RE2::PartialMatch(lead_of(groups[0], text), not_training_)) {
@@ -293,7 +306,7 @@ std::optional<std::int64_t> GenericCapture::number(const RE2& expression, String
            expression.Match(text, from, text.size(), RE2::UNANCHORED, groups, 2)) {
         const std::size_t start = offset(groups[0], text);
         if (!RE2::PartialMatch(text.substr(0, start), rate_)) {
-            return to_int(view(groups[1]));
+            return first_count(groups[1], text);
         }
         from = start + groups[0].size();
     }

@@ -221,6 +221,43 @@ TEST(Capture, NeitherADateNorARateIsAStep) {
     EXPECT_EQ(capture.line("12 ms/step, step 7, loss 0.5")->step, 7);
 }
 
+// f"Step {step:,}": every step from 1,000 to 1,999 was step 1, and a job that went on was a hang.
+TEST(Capture, CommasBetweenThousandsArePartOfTheNumber) {
+    const Line lines[] = {
+        {"Step 1,000 | loss 0.500", "generic", 0.5, 1000},
+        {"step=12,345,678 loss=0.5", "generic", 0.5, 12345678},
+        {"step: 1,990, loss: 0.5", "generic", 0.5, 1990},
+        {"step 2,000 loss: 1,234.5", "generic", 1234.5, 2000},
+        {"epoch 1,000 loss 12,345", "generic", 12345, -1, 1000},
+        {"batch 1,000 loss 0.5", "generic", 0.5, 1000, -1, true},
+        {"1,000 | loss 0.5", "generic", 0.5, 1000},
+        {"Loss at step 1,000/10,000: 0.5", "generic", 0.5, 1000},
+        {"Loss after 1,000 steps: 1,000.5", "generic", 1000.5, 1000},
+        {"{'loss': 1,234.5}", "huggingface", 1234.5},
+        {"Train Epoch: 1 [640/60000 (1%)]\tLoss: -1,234.5", "pytorch", -1234.5, -1, 1},
+        // Commas between numbers
+        {"step 10, 200 tokens, loss 0.5", "generic", 0.5, 10},
+        {"step 1,200,3 loss 0.5", "generic", 0.5, 1},
+        {"step 1,2000 loss 0.5", "generic", 0.5, 1},
+        {"step 1234,567 loss 0.5", "generic", 0.5, 1234},
+        {"step 12,loss 0,123", "generic", 0, 12},
+        {"loss 2, 100 tokens", "generic", 2},
+        {"[1,200] loss: 0.5", "pytorch", 0.5, 200, 1, true},
+    };
+    for (const Line& line : lines) {
+        const auto found = Capture{"auto", ""}.line(line.text);
+        ASSERT_TRUE(found) << line.text;
+        EXPECT_EQ(found->preset, line.preset) << line.text;
+        EXPECT_EQ(found->loss, line.loss) << line.text;
+        EXPECT_EQ(found->step.value_or(-1), line.step) << line.text;
+        EXPECT_EQ(found->epoch.value_or(-1), line.epoch) << line.text;
+        EXPECT_EQ(found->step_is_batch, line.batch) << line.text;
+    }
+    EXPECT_EQ((Capture{"auto", ""}.line("step 1,000/10,000 loss 0.5")->of), 10000);
+    EXPECT_FALSE((Capture{"auto", "L=(?P<loss>[0-9,.]+)"}.line("L=1,234")))
+        << "the user's pattern may have found a list";
+}
+
 TEST(Capture, APresetReadsOnlyItsOwnForm) {
     for (const Line& line : kLines) {
         for (const auto preset : capture_presets()) {
