@@ -107,6 +107,49 @@ TEST(RankEnvironment, RanksThatShareAGpuTakeItByTheirLocalRank) {
               0U);
 }
 
+std::string jax_devices(const JobSpec& job, const RankPlace& of, const Variables& inherited) {
+    const auto out = rank_environment(job, of, inherited);
+    const auto found = out.find("JAX_LOCAL_DEVICE_IDS");
+    return found == out.end() ? "" : found->second;
+}
+
+// One JAX process on each node of 8 GPUs computed on one of them; several of Keras on JAX without
+// Slurm all had all.
+TEST(RankEnvironment, JaxProcessesHaveTheirShareOfTheGpus) {
+    JobSpec job = with_gpus(Framework::jax);
+    job.resources.gpus_per_node = 8;
+    RankPlace second = place();
+    EXPECT_EQ(jax_devices(job, second, {}), "2,3");
+    EXPECT_EQ(jax_devices(job, second, {{"CUDA_VISIBLE_DEVICES", "a,b,c,d,e,f,g,h"}}), "2,3");
+    EXPECT_EQ(jax_devices(job, second, {{"CUDA_VISIBLE_DEVICES", "6,7"}}), "")
+        << "they may be this rank's alone";
+    RankPlace alone = second;
+    alone.local_rank = 0;
+    alone.local_world_size = 1;
+    EXPECT_EQ(jax_devices(job, alone, {}), "0,1,2,3,4,5,6,7");
+    EXPECT_EQ(jax_devices(job, alone, {{"CUDA_VISIBLE_DEVICES", "6,7"}}), "0,1")
+        << "they count within what is visible";
+    job.environment = {{"CUDA_VISIBLE_DEVICES", "3"}};
+    EXPECT_EQ(jax_devices(job, alone, {{"CUDA_VISIBLE_DEVICES", "6,7"}}), "0");
+    job.environment = {{"JAX_LOCAL_DEVICE_IDS", "5"}};
+    EXPECT_EQ(jax_devices(job, alone, {}), "5");
+    job.environment.clear();
+    job.roles = {{"worker", 8, 2, true}};
+    EXPECT_EQ(jax_devices(job, second, {}), "0,1") << "of the two that it sees";
+    job.roles.clear();
+    job.resources.gpus_per_node = 2;
+    EXPECT_EQ(jax_devices(job, second, {}), "") << "fewer than ranks: left to JAX";
+    job.resources.gpus_per_node = 0;
+    EXPECT_EQ(jax_devices(job, alone, {}), "");
+    JobSpec keras = with_gpus(Framework::keras);
+    keras.resources.gpus_per_node = 8;
+    keras.environment = {{"KERAS_BACKEND", "jax"}};
+    second.endpoints = std::vector<std::string>(8, "10.0.0.1:5000");
+    EXPECT_EQ(jax_devices(keras, second, {}), "2,3");
+    keras.environment = {{"KERAS_BACKEND", "torch"}};
+    EXPECT_EQ(jax_devices(keras, second, {}), "");
+}
+
 // Four of them hung: NCCL's blocks of all ranks did not fit on the GPU at once.
 TEST(RankEnvironment, MoreThanTwoRanksOfAGpuTakeFewerBlocksEach) {
     JobSpec shared = with_gpus(Framework::pytorch);

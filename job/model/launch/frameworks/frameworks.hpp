@@ -35,6 +35,10 @@ inline bool always(const JobSpec&) {
     return true;
 }
 
+// JAX_LOCAL_DEVICE_IDS: the rank's share of the GPUs that it sees. JAX's own choice is one for each
+// process under Slurm, and all of them elsewhere. Of Keras on JAX as well.
+void add_jax_devices(Variables& out, const JobSpec& spec, const RankPlace& place);
+
 // TensorFlow's, of Keras on it as well.
 std::span<const std::string_view> tensorflow_roles(const JobSpec& spec);
 void check_tensorflow_roles(const JobSpec& spec, std::vector<FieldError>& errors);

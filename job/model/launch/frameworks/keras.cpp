@@ -27,6 +27,7 @@ void add_keras(Variables& out, const JobSpec& spec, const RankPlace& place) {
     }
     if (keras_backend(spec) == "jax" || !names_keras_backend(spec)) {
         add_keras_jax(out, place);
+        add_jax_devices(out, spec, place);
     }
 }
 
