@@ -247,7 +247,11 @@ void mask_environment(Json& spec) {
 std::map<std::string, std::string> base_environment(const JobSpec& spec,
                                                     const Variables& inherited) {
     if (!spec.inherit_environment) {
-        return inherited;
+        Variables out = inherited;
+        if (!spec.setup.empty()) {
+            out.erase("OMP_NUM_THREADS");  // behind the setup it would pass for what that has set
+        }
+        return out;
     }
     const bool in_slurm = inherited.contains("SLURM_JOB_ID");
     Variables out;

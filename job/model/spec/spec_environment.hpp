@@ -38,9 +38,10 @@ inline constexpr std::string_view kMaskedValue = "***";
 void mask_environment(Json& spec);
 
 // What the ranks' environment begins with: `inherited` (the agent's own), with the recorded one
-// over it. Without inherit_environment it is `inherited`. What the node itself must say stays
-// (SLURM_*, the visible GPUs of an allocation); an agent outside Slurm has its environment from the
-// daemon, and of that only what a process cannot do without is kept.
+// over it. Without inherit_environment it is `inherited`, with a setup but for its OMP_NUM_THREADS.
+// What the node itself must say stays (SLURM_*, the visible GPUs of an allocation); an agent
+// outside Slurm has its environment from the daemon, and of that only what a process cannot do
+// without is kept.
 std::map<std::string, std::string> base_environment(
     const JobSpec& spec, const std::map<std::string, std::string>& inherited);
 

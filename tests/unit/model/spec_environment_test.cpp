@@ -164,6 +164,21 @@ TEST(SpecEnvironment, LockstepsVariablesWinAndTheCallersThreadsCount) {
     EXPECT_EQ(rank_environment(spec, place, base_environment(spec, {})).at("OMP_NUM_THREADS"), "1");
 }
 
+// A job with a setup computed with the one thread that lockstepd had been given for itself.
+TEST(SpecEnvironment, TheThreadsOfTheDaemonAreNotThoseOfAJobWithASetup) {
+    JobSpec spec;
+    spec.command = {"python"};
+    spec.resources.cpus_per_rank = 6;
+    spec.setup = "module load cuda/12";
+    const Variables daemons{{"PATH", "/bin"}, {"OMP_NUM_THREADS", "1"}};
+    auto base = base_environment(spec, daemons);
+    EXPECT_THAT(base, UnorderedElementsAre(Pair("PATH", "/bin")));
+    EXPECT_EQ(rank_environment(spec, RankPlace{}, base).at("OMP_NUM_THREADS"), "6");
+    base["OMP_NUM_THREADS"] = "2";
+    EXPECT_EQ(rank_environment(spec, RankPlace{}, base).at("OMP_NUM_THREADS"), "2")
+        << "what the setup exports counts";
+}
+
 TEST(SpecEnvironment, DollarsAreRefusedWhereNobodyWouldExpandThem) {
     Json document = parse_json(R"({"environment":{"A":"/x:$PATH","B":"${HOME}/y","C":"cost $5",
         "D":"$$HOME","E":"100%$"},"sweep":{"parameters":{"environment.F":["a","$USER"]}}})")
