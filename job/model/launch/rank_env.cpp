@@ -91,7 +91,7 @@ void add_torchrun(Variables& out, const JobSpec& spec, const RankPlace& place) {
     if (!place.error_file.empty()) {
         out["TORCHELASTIC_ERROR_FILE"] = place.error_file;
     }
-    out["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+    out.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");  // as torchrun: the caller's counts
 }
 
 // Inside a Slurm step the agent's own SLURM_* describe the agents (one task per node). Some

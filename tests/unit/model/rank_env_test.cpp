@@ -113,6 +113,32 @@ std::string jax_devices(const JobSpec& job, const RankPlace& of, const Variables
     return found == out.end() ? "" : found->second;
 }
 
+// What a shell or the job's setup had exported was overwritten with Lockstep's defaults.
+TEST(RankEnvironment, DefaultsDoNotReplaceWhatTheCallerHasChosen) {
+    const auto expect_kept = [](const JobSpec& job, const Variables& chosen) {
+        RankPlace of = place();
+        of.endpoints = std::vector<std::string>(8, "10.0.0.1:5000");
+        const auto out = rank_environment(job, of, chosen);
+        for (const auto& [name, value] : chosen) {
+            EXPECT_EQ(out.at(name), value) << name;
+        }
+    };
+    expect_kept(spec(Framework::pytorch), {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"}});
+    expect_kept(spec(Framework::horovod), {{"HOROVOD_CPU_OPERATIONS", "ccl"},
+                                           {"HOROVOD_GLOO_IFACE", "ib0"},
+                                           {"GLOO_SOCKET_IFNAME", "eth0"}});
+    expect_kept(spec(Framework::accelerate), {{"ACCELERATE_USE_CPU", "false"}});
+    expect_kept(spec(Framework::paddle), {{"PADDLE_DISTRI_BACKEND", "xccl"}});
+    JobSpec servers = spec(Framework::paddle);
+    servers.roles = {{"ps", 2, -1, false}, {"worker", 6, -1, true}};
+    expect_kept(servers, {{"PADDLE_WITH_GLOO", "1"}, {"PADDLE_GLOO_RENDEZVOUS", "2"}});
+    JobSpec job = spec(Framework::horovod);
+    job.environment = {{"GLOO_SOCKET_IFNAME", "ib1"}};
+    EXPECT_EQ(
+        rank_environment(job, place(), {{"GLOO_SOCKET_IFNAME", "eth0"}}).at("HOROVOD_GLOO_IFACE"),
+        "ib1");
+}
+
 // One JAX process on each node of 8 GPUs computed on one of them; several of Keras on JAX without
 // Slurm all had all.
 TEST(RankEnvironment, JaxProcessesHaveTheirShareOfTheGpus) {

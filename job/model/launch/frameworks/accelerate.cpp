@@ -6,7 +6,7 @@ namespace {
 // Without it, versions try NCCL and die, or run every rank by itself.
 void add_accelerate(Variables& out, const JobSpec& spec) {
     if (spec.resources.gpus_per_node == 0) {
-        out["ACCELERATE_USE_CPU"] = "true";
+        out.try_emplace("ACCELERATE_USE_CPU", "true");
     }
 }
 

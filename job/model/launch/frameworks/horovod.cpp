@@ -16,11 +16,16 @@ void add_horovod(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["HOROVOD_HOSTNAME"] = node < place.hosts.size() ? place.hosts[node] : place.address;
     if (spec.launch == Launch::rank) {  // with launch task it finds its peers by MPI
         out["HOROVOD_CONTROLLER"] = "gloo";
-        out["HOROVOD_CPU_OPERATIONS"] = "gloo";
+        out.try_emplace("HOROVOD_CPU_OPERATIONS", "gloo");
         out["HOROVOD_GLOO_RENDEZVOUS_ADDR"] = place.master_addr;
         out["HOROVOD_GLOO_RENDEZVOUS_PORT"] = std::to_string(place.master_port);
-        if (const auto name = out.find("GLOO_SOCKET_IFNAME"); name != out.end()) {
-            out["HOROVOD_GLOO_IFACE"] = name->second;
+        // The job's own environment comes later than a framework's variables, and counts.
+        const auto given = spec.environment.find("GLOO_SOCKET_IFNAME");
+        const auto inherited = out.find("GLOO_SOCKET_IFNAME");
+        if (given != spec.environment.end()) {
+            out.try_emplace("HOROVOD_GLOO_IFACE", given->second);
+        } else if (inherited != out.end()) {
+            out.try_emplace("HOROVOD_GLOO_IFACE", inherited->second);
         }
     }
 }

@@ -28,7 +28,7 @@ void add_paddle_collective(Variables& out, const JobSpec& spec, const RankPlace&
                                          ? "0"
                                          : std::to_string(device_of_rank(spec, place.local_rank));
     } else {
-        out["PADDLE_DISTRI_BACKEND"] = "gloo";
+        out.try_emplace("PADDLE_DISTRI_BACKEND", "gloo");
     }
 }
 
@@ -55,8 +55,8 @@ void add_paddle_servers(Variables& out, const JobSpec& spec, const RankPlace& pl
         }
     }
     // The launcher's own defaults: gloo, if the script turns it on, meets over HTTP.
-    out["PADDLE_WITH_GLOO"] = "0";
-    out["PADDLE_GLOO_RENDEZVOUS"] = "3";
+    out.try_emplace("PADDLE_WITH_GLOO", "0");
+    out.try_emplace("PADDLE_GLOO_RENDEZVOUS", "3");
     out["PADDLE_GLOO_HTTP_ENDPOINT"] = master(place);
 }
 
