@@ -113,6 +113,25 @@ std::string jax_devices(const JobSpec& job, const RankPlace& of, const Variables
     return found == out.end() ? "" : found->second;
 }
 
+// With a server on the node they took GPUs 1 and 2, of two.
+TEST(RankEnvironment, PaddlesWorkersTakeGpusByTheirNumberAmongTheNodesWorkers) {
+    JobSpec job = with_gpus(Framework::paddle);
+    job.resources.nodes = 1;
+    job.resources.ranks_per_node = 3;
+    job.resources.gpus_per_node = 2;
+    job.roles = {{"ps", 1, -1, true}, {"worker", 2, -1, true}};
+    RankPlace of = place();
+    of.nodes = 1;
+    of.node_rank = 0;
+    of.world_size = of.local_world_size = 3;
+    of.endpoints = std::vector<std::string>(3, "10.0.0.1:5000");
+    for (std::int32_t rank = 1; rank < 3; ++rank) {
+        of.rank = of.local_rank = rank;
+        EXPECT_EQ(rank_environment(job, of, {}).at("FLAGS_selected_gpus"),
+                  std::to_string(rank - 1));
+    }
+}
+
 // What a shell or the job's setup had exported was overwritten with Lockstep's defaults.
 TEST(RankEnvironment, DefaultsDoNotReplaceWhatTheCallerHasChosen) {
     const auto expect_kept = [](const JobSpec& job, const Variables& chosen) {

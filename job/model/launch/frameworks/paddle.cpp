@@ -2,6 +2,8 @@
 #include "job/model/launch/frameworks/frameworks.hpp"
 #include "job/model/spec/gpu_view.hpp"
 
+#include <cstdint>
+
 namespace lockstep::frameworks {
 namespace {
 
@@ -32,6 +34,15 @@ void add_paddle_collective(Variables& out, const JobSpec& spec, const RankPlace&
     }
 }
 
+// Servers have no GPUs, so a node's workers count without them.
+std::int32_t worker_of_node(const JobSpec& spec, const RankPlace& place) {
+    std::int32_t out = 0;
+    for (std::int32_t rank = place.rank - place.local_rank; rank < place.rank; ++rank) {
+        out += spec.role_of(rank).name == "ps" ? 0 : 1;
+    }
+    return out;
+}
+
 // launch/controllers/ps.py, fleet/base/role_maker.py: POD_IP and PADDLE_PORT together are one entry
 // of the lists, by which a server finds its number.
 void add_paddle_servers(Variables& out, const JobSpec& spec, const RankPlace& place) {
@@ -51,7 +62,9 @@ void add_paddle_servers(Variables& out, const JobSpec& spec, const RankPlace& pl
         out["PADDLE_TRAINER_ID"] = std::to_string(role.index);
         if (spec.resources.gpus_per_node > 0) {
             out["FLAGS_selected_gpus"] =
-                gpu_slice(spec, place.rank) ? "0" : std::to_string(place.local_rank);
+                gpu_slice(spec, place.rank)
+                    ? "0"
+                    : std::to_string(device_of_rank(spec, worker_of_node(spec, place)));
         }
     }
     // The launcher's own defaults: gloo, if the script turns it on, meets over HTTP.
