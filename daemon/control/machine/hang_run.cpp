@@ -112,9 +112,10 @@ HangWatch::Limit limit_of(const Draft& draft, GenerationRun& run, const Generati
 void warn_of_left(Draft& draft, GenerationRun& run) {
     const Job& job = draft.job();
     const Generation& live = *job.live_generation();
-    const auto verdict =
-        run.hang_watch.look(draft.at.series, draft.at.steady, limit_of(draft, run, live),
-                            report_of(draft, live) != nullptr);
+    HangWatch::Limit limit = limit_of(draft, run, live);
+    limit.spares = false;  // what the one that has left said last counts no more; see below
+    const auto verdict = run.hang_watch.look(draft.at.series, draft.at.steady, limit,
+                                             report_of(draft, live) != nullptr);
     if (!verdict || verdict->starting) {
         return;
     }

@@ -33,6 +33,19 @@ std::chrono::duration<double> between_reports(const telemetry::JobSeries& series
     return least ? std::chrono::duration<double>{*least} : first;
 }
 
+// Op "phase": eval, checkpoint. Who prepares, or trains, does not say why there are no steps.
+bool evaluates_or_saves(const telemetry::JobSeries& series) {
+    constexpr double kTraining = 1;
+    const auto phase = series.metric("phase_code");
+    for (std::size_t rank = 0; phase && rank < series.present(); ++rank) {
+        const auto code = series.rank(rank).latest(*phase);
+        if (code && *code > kTraining) {
+            return true;
+        }
+    }
+    return false;
+}
+
 }  // namespace
 
 std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* series, TimePoint now,
@@ -54,15 +67,22 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* se
     if (sum != steps_ || (!moved_at_ && stepped)) {
         steps_ = sum;
         moved_at_ = now;
+        spared_at_.reset();
     }
     if (!moved_at_) {
         return look_at_start(now, std::max(limit.seconds, limits::kStartLeast));
     }
-    if (now - *moved_at_ < limit.seconds) {
-        return std::nullopt;
+    if (limit.spares && series != nullptr && evaluates_or_saves(*series)) {
+        spared_at_ = now;
     }
+    constexpr int kSpared = 10;
+    const TimePoint since = limit.spares ? spared_at_.value_or(*moved_at_) : *moved_at_;
+    const auto over = [&](std::chrono::duration<double> patience) {
+        return now - since >= patience || now - *moved_at_ >= kSpared * patience;
+    };
     constexpr int kReports = 3;
-    if (limit.grows && now - *moved_at_ < kReports * between_reports(*series, limit.first)) {
+    if (!over(limit.seconds) ||
+        (limit.grows && !over(kReports * between_reports(*series, limit.first)))) {
         return std::nullopt;
     }
     Verdict out = standing(*series);
@@ -122,6 +142,7 @@ HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds,
     const auto steps = std::chrono::seconds{static_cast<std::int64_t>(kTimes * usual)};
     HangWatch::Limit out = std::max<std::chrono::seconds>(limits::kHangLeast, steps);
     out.grows = true;
+    out.spares = true;
     out.first = first;
     return out;
 }

@@ -31,11 +31,14 @@ class HangWatch {
 
     // How long without a step is a hang. `grows`: at least 3 × the time between two reports of the
     // rank that reports most often, for many scripts print every 500th step; until one has reported
-    // twice, 3 × `first`, the time from the start of the ranks to their first report.
+    // twice, 3 × `first`, the time from the start of the ranks to their first report. `spares`: it
+    // does not run while a rank says that it evaluates or saves (op "phase"), which makes no steps;
+    // not beyond ten times as long without a step, for such a rank may be stuck as well.
     struct Limit {
         Limit(std::chrono::seconds least) : seconds(least) {}
         std::chrono::seconds seconds;
         bool grows = false;
+        bool spares = false;
         std::chrono::milliseconds first{0};
     };
 
@@ -66,16 +69,17 @@ class HangWatch {
     std::optional<Verdict> look_at_start(TimePoint now, std::chrono::seconds limit);
 
     std::optional<TimePoint> looked_at_;
-    std::optional<TimePoint> moved_at_;  // nothing: no step in this generation yet
-    std::optional<TimePoint> began_at_;  // the first look at this generation
-    std::optional<TimePoint> soon_;      // the look that confirmed() asked for
-    std::string shown_;                  // by the look before
-    std::int32_t starts_ = 0;            // how often it has answered `starting` by itself
-    std::uint64_t steps_ = 0;            // sum of the ranks' steps when it was last looked at
+    std::optional<TimePoint> moved_at_;   // nothing: no step in this generation yet
+    std::optional<TimePoint> spared_at_;  // since then: a rank said that it evaluates or saves
+    std::optional<TimePoint> began_at_;   // the first look at this generation
+    std::optional<TimePoint> soon_;       // the look that confirmed() asked for
+    std::string shown_;                   // by the look before
+    std::int32_t starts_ = 0;             // how often it has answered `starting` by itself
+    std::uint64_t steps_ = 0;             // sum of the ranks' steps when it was last looked at
 };
 
-// max(60 s, 10 × the 99th percentile of the ranks' step times), and growing, unless the job says
-// otherwise. `step_seconds`: that percentile; 0 = not known. `first`: as in Limit.
+// max(60 s, 10 × the 99th percentile of the ranks' step times), growing and sparing, unless the job
+// says otherwise. `step_seconds`: that percentile; 0 = not known. `first`: as in Limit.
 HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds,
                             std::chrono::milliseconds first = {});
 

@@ -130,11 +130,17 @@ bool JobSeries::begin_row(Rank& rank, Start start) {
         rank.start = start;
         rank.checkpoint_seconds = 0;
         rank.series.restart();
+        const std::size_t metrics = rank.series.metrics();
         for (const auto& id : nccl_bandwidths_) {  // the next one may have other operations
             if (id) {
                 rank.series.forget_latest(*id);
             }
         }
+        // Nor does it evaluate because the process before did.
+        if (const auto phase = metric("phase_code")) {
+            rank.series.forget_latest(*phase);
+        }
+        series_ -= metrics - rank.series.metrics();  // counted again once it has them
     }
     return true;
 }

@@ -79,7 +79,7 @@ constexpr std::string_view kSpecSchemas = R"json(
       "description": "When a job that still runs counts as in trouble.",
       "properties": {
       "hang_seconds": {"type": "integer", "minimum": 1, "maximum": 86400,
-        "description": "Seconds without a step of any rank after which the job counts as hung. A hang is reported (event anomaly, member hang of the job); the job is ended only if recovery is enabled for hang. Not given: max(60 s, 10 × the 99th percentile of its step times, 3 × the time between two reports of the rank that reports most often)."},
+        "description": "Seconds without a step of any rank after which the job counts as hung. A hang is reported (event anomaly, member hang of the job); the job is ended only if recovery is enabled for hang. Not given: max(60 s, 10 × the 99th percentile of its step times, 3 × the time between two reports of the rank that reports most often), and ten times as long while a rank says that it evaluates or saves (op phase)."},
       "straggler_score": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.75,
         "description": "A rank that computes longer than the median of all ranks divided by this is a straggler. A ratio; 0 = no rank is."}}},
     "preflight": {"type": "object", "additionalProperties": false,

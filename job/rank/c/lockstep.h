@@ -72,7 +72,8 @@ struct lockstep_metric {
  * False if it was dropped: no agent, one that does not read fast enough, or a name that is none. */
 bool lockstep_report(int64_t step, const struct lockstep_metric* metrics, size_t count);
 bool lockstep_report_loss(int64_t step, double loss);
-/* What this rank does from now on: "init", "train", "eval" or "checkpoint". */
+/* What this rank does from now on: "init", "train", "eval" or "checkpoint". In the last two no steps are no hang for
+ * ten times as long, unless the job has watch.hang_seconds. */
 bool lockstep_phase(const char* name);
 /* A checkpoint of `step` lies at `path`; call it once the file is durable. Waits a second at most for an agent that
  * is behind: unlike a report it must not be lost. */

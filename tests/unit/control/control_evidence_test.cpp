@@ -214,6 +214,41 @@ TEST_F(EvidenceTest, RanksThatGoOnWhileTheyAreAskedDoNotHang) {
     EXPECT_TRUE(show(id_)["hang"].is_null());
 }
 
+// An evaluation of more than a minute was a hang, the job was ended in it, went on from the
+// checkpoint before, and was ended in it again.
+TEST_F(EvidenceTest, ARankThatSaysThatItEvaluatesIsNotEndedForTheStepsItDoesNotMake) {
+    start(R"(},"recovery":{"max_restarts":0,"on":["hang"]})");
+    const auto say = [this](std::uint64_t seq, const char* metric, double value) {
+        Batch rows;
+        rows.seq = seq;
+        rows.generation = 1;
+        const bool step = std::string{metric} == "loss";
+        rows.add_row(0, step ? static_cast<std::int64_t>(seq) : -1,
+                     1'700'000'000.0 + static_cast<double>(seq));
+        rows.set(metric, value);
+        agents_[0].session->on_binary(encode_batch(rows));
+    };
+    const auto pass = [this](int quarters) {  // of a minute
+        for (int i = 0; i < quarters; ++i) {
+            clock_.advance(std::chrono::seconds{15});
+            agents_[0].say(wire::Beat{0, 1, 0});
+            agents_[1].say(wire::Beat{0, 1, 0});
+            const auto polls = scheduler_.polls;
+            until([&] { return scheduler_.polls > polls + 2; }, "it was looked at");
+        }
+    };
+    say(1, "loss", 1.0);
+    say(2, "loss", 1.0);
+    say(3, "phase_code", 2);
+    pass(8);
+    EXPECT_FALSE(examined(0)) << "two minutes";
+    say(4, "phase_code", 1);
+    pass(3);
+    EXPECT_FALSE(examined(0)) << "it trains again for 45 s";
+    pass(2);
+    until([&] { return examined(0); }, "EXAMINE");
+}
+
 TEST_F(EvidenceTest, ARankThatEndsWhileItIsAskedIsNoHang) {
     start();
     steps();

@@ -12,13 +12,23 @@ using std::chrono::seconds;
 
 class HangWatchTest : public ::testing::Test {
   protected:
-    void report(std::int32_t rank, std::int64_t step, double time = 1000.0) {
+    void report(std::int32_t rank, std::int64_t step, double time = 1000.0,
+                std::uint32_t generation = 1) {
         Batch batch;
         batch.seq = ++seq_;
-        batch.generation = 1;
+        batch.generation = generation;
         batch.add_row(static_cast<std::uint32_t>(rank), step, time);
         batch.set("loss", 0.5);
         EXPECT_EQ(series_.ingest(batch, 1, time).rows, 1U);
+    }
+    // 1 train, 2 eval, 3 checkpoint.
+    void phase(std::int32_t rank, double code, std::uint32_t generation = 1) {
+        Batch batch;
+        batch.seq = ++seq_;
+        batch.generation = generation;
+        batch.add_row(static_cast<std::uint32_t>(rank), -1, 1000.0);
+        batch.set("phase_code", code);
+        EXPECT_EQ(series_.ingest(batch, 1, 1000.0).rows, 1U);
     }
     // Where the job does not say how long a hang is.
     bool hangs(int at) {
@@ -220,11 +230,75 @@ TEST_F(HangWatchTest, TheRankThatReportsMostOftenTellsHowOftenReportsCome) {
     EXPECT_TRUE(hangs(61));
 }
 
+// Each evaluation of more than a minute was a hang, and where recovery is on for that the job was
+// ended in it again and again, as a crash loop.
+TEST_F(HangWatchTest, AnEvaluationOfMinutesIsNoHangAndThePatienceBeginsBehindIt) {
+    stepped_ = true;
+    report(0, 5, 1000);
+    report(1, 5, 1000);
+    report(0, 6, 1001);
+    EXPECT_FALSE(hangs(0));
+    phase(1, 2);
+    EXPECT_FALSE(hangs(60));
+    EXPECT_FALSE(hangs(500));
+    phase(1, 1);
+    EXPECT_FALSE(hangs(501));
+    EXPECT_FALSE(hangs(559)) << "the first step behind it takes its time, too";
+    EXPECT_TRUE(hangs(560));
+}
+
+TEST_F(HangWatchTest, ARankThatSavesForTenTimesAsLongIsStuck) {
+    stepped_ = true;
+    report(0, 5, 1000);
+    report(0, 6, 1001);
+    EXPECT_FALSE(hangs(0));
+    phase(0, 3);
+    EXPECT_FALSE(hangs(300));
+    EXPECT_FALSE(hangs(599));
+    EXPECT_TRUE(hangs(600));
+    report(0, 7, 1002);
+    EXPECT_FALSE(hangs(601)) << "it went on";
+    EXPECT_FALSE(hangs(700)) << "it has not said that it trains again";
+}
+
+TEST_F(HangWatchTest, ThatARankPreparesIsNoReasonToMakeNoSteps) {
+    stepped_ = true;
+    report(0, 5, 1000);
+    report(0, 6, 1001);
+    phase(1, 0);
+    EXPECT_FALSE(hangs(0));
+    EXPECT_TRUE(hangs(60));
+}
+
+TEST_F(HangWatchTest, AJobsOwnLimitIsForItsEvaluationsAsWell) {
+    stepped_ = true;
+    report(0, 5);
+    EXPECT_FALSE(look(0));
+    phase(0, 2);
+    EXPECT_FALSE(look(9));
+    EXPECT_TRUE(look(10));
+}
+
+// A rank that was ended in its evaluation, whose next process never says that it trains.
+TEST_F(HangWatchTest, TheEvaluationOfTheGenerationBeforeSparesNobody) {
+    stepped_ = true;
+    report(0, 5, 1000);
+    phase(0, 2);
+    watch_.reset();
+    report(0, 5, 1010, 2);
+    report(0, 6, 1011, 2);
+    EXPECT_FALSE(hangs(100));
+    EXPECT_FALSE(hangs(159));
+    EXPECT_TRUE(hangs(160));
+}
+
 TEST(HangLimit, IsTheJobsOwnOrTenTimesItsStepsAndAMinuteAtLeast) {
     EXPECT_EQ(hang_limit(5, 100.0).seconds, seconds{5});
     EXPECT_FALSE(hang_limit(5, 100.0).grows);
+    EXPECT_FALSE(hang_limit(5, 100.0).spares);
     EXPECT_EQ(hang_limit(0, 0.0).seconds, limits::kHangLeast);
     EXPECT_TRUE(hang_limit(0, 0.0).grows);
+    EXPECT_TRUE(hang_limit(0, 0.0).spares);
     EXPECT_EQ(hang_limit(0, 30.0).seconds, seconds{300});
     EXPECT_EQ(hang_limit(0, std::numeric_limits<double>::quiet_NaN()).seconds, limits::kHangLeast);
 }

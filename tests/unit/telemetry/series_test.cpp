@@ -261,6 +261,27 @@ TEST(JobSeries, OnlyReportedMetricsAreNamed) {
     EXPECT_EQ(job.series(), 2U);
 }
 
+TEST(JobSeries, ARankIsInNoPhaseBecauseItsProcessBeforeWas) {
+    JobSeries job{1};
+    const auto report = [&](std::uint64_t seq, std::uint32_t generation, const char* metric) {
+        Batch one;
+        one.seq = seq;
+        one.generation = generation;
+        one.add_row(0, 1, static_cast<double>(seq));
+        one.set(metric, 2.0);
+        job.ingest(one, 1, 0);
+    };
+    report(1, 1, "phase_code");
+    report(2, 1, "loss");
+    ASSERT_EQ(job.rank(0).latest(*job.metric("phase_code")), 2.0);
+    EXPECT_EQ(job.series(), 2U);
+    report(3, 2, "loss");
+    EXPECT_EQ(job.rank(0).latest(*job.metric("phase_code")), std::nullopt);
+    report(4, 2, "phase_code");
+    EXPECT_EQ(job.rank(0).latest(*job.metric("phase_code")), 2.0);
+    EXPECT_EQ(job.series(), 2U);
+}
+
 TEST(JobSeries, ALargeJobKeepsCoarserRowsInsteadOfMoreMemory) {
     JobSeries job{2000};
     std::uint64_t seq = 0;

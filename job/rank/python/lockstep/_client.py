@@ -351,7 +351,8 @@ def _telling():
 
 
 def phase(name: str) -> bool:
-    """Says what this rank does now: "init", "train", "eval" or "checkpoint". As report() never blocks or fails."""
+    """Says what this rank does now: "init", "train", "eval" or "checkpoint". In the last two no steps are no hang for
+    ten times as long, unless the job has watch.hang_seconds. As report() never blocks or fails."""
     client = _telling()
     return client is not None and client.send_now({"op": "phase", "phase": name})
 
