@@ -30,6 +30,10 @@ struct CheckpointHead {
     std::int32_t ranks = 1;       // that wrote it, for information
     std::int32_t batch_size = 0;  // that was found (train.find_batch_size); 0 = as configured
     LossScale loss_scale;         // fp16
+    // Updates that the optimizer has made, where they are not step − loss_scale.skipped: with
+    // asynchronous servers each step of each worker is one. −1: they are, or an older version wrote
+    // the file.
+    std::int64_t optimizer_steps = -1;
     // Hash of the configuration's fields that shape the training; another one cannot go on here.
     std::string config_hash;
     // Those fields, so that a refusal can name what differs; null in files of version 0.1.
@@ -77,10 +81,11 @@ struct SectionSizes {
 // A copy of what this rank holds of the state, to be written beside the training. What only an
 // optimizer's step changes may be copied beside the next forward and backward pass.
 struct Snapshot {
-    std::int32_t index = -1;  // of its part; −1: it holds none
-    std::int32_t count = 1;   // parts of the whole
-    SectionSizes sizes;       // of the whole; set where index is 0
-    CheckpointPart part;      // keeps its memory from one snapshot to the next
+    std::int32_t index = -1;            // of its part; −1: it holds none
+    std::int32_t count = 1;             // parts of the whole
+    SectionSizes sizes;                 // of the whole; set where index is 0
+    std::int64_t optimizer_steps = -1;  // as in the head; the same
+    CheckpointPart part;                // keeps its memory from one snapshot to the next
     Json layout = Json::array();
 
     // Copies what is not copied yet. Any thread, while nobody changes the sources.

@@ -55,6 +55,9 @@ Json header_of(const CheckpointFile& file, const std::vector<CheckpointSlice>& w
                                 {"good", head.loss_scale.good},
                                 {"skipped", head.loss_scale.skipped}};
     }
+    if (head.optimizer_steps >= 0) {
+        header["optimizer_steps"] = head.optimizer_steps;
+    }
     header["sections"] = {{"parameters", file.sizes.parameters},
                           {"buffers", file.sizes.buffers},
                           {"optimizer", file.sizes.optimizer}};
@@ -243,6 +246,7 @@ Result<CheckpointFile> decode_file(std::string_view bytes) {
     in.integer("consumed", out.head.consumed, 0, INT64_MAX);
     in.integer("ranks", out.head.ranks, 1, INT32_MAX);
     in.integer("batch_size", out.head.batch_size, 0, INT32_MAX);
+    in.integer("optimizer_steps", out.head.optimizer_steps, 0, INT64_MAX);
     in.string("config_hash", out.head.config_hash, kHashBytes);
     read_loss_scale(in.raw("loss_scale"), out.head.loss_scale, errors);
     read_parts(in.raw("parts"), out.parts, errors);

@@ -104,6 +104,7 @@ void TrainingRun::begin_writing() {
         head.config_hash = hash_;
         head.config = fields_;
         head.layout = snapshot_.layout;
+        head.optimizer_steps = snapshot_.optimizer_steps;
         const Result<std::filesystem::path> path =
             snapshot_.index == 0
                 ? write_checkpoint(options_.checkpoint_directory, head, snapshot_.sizes,

@@ -189,6 +189,8 @@ class Worker final : public Strategy {
                 !got) {
                 return got;
             }
+            // The others' are of this moment, too: a few updates more or less.
+            out.optimizer_steps = i == 0 ? answer.version : out.optimizer_steps;
         }
         return {};
     }
@@ -297,7 +299,8 @@ class Worker final : public Strategy {
     Status load_server(std::size_t server, Checkpoint& state) {
         ServerAsk ask;
         ask.kind = Kind::load;
-        ask.version = state.step - state.loss_scale.skipped;
+        ask.version = state.optimizer_steps >= 0 ? state.optimizer_steps
+                                                 : state.step - state.loss_scale.skipped;
         if (const Status sent = send(server, ask, state.parameters); !sent) {
             return sent;
         }

@@ -63,8 +63,9 @@ class Server {
             return load(pair, ask);
         }
         if (ask.kind == Kind::save) {
-            const Status saved = save(ask);
-            return saved ? send_message(pair, ServerAnswer{}, kWorkerOfPair) : saved;
+            ServerAnswer copied;
+            const Status saved = save(ask, copied);
+            return saved ? send_message(pair, copied, kWorkerOfPair) : saved;
         }
         ServerAnswer out;
         if (ask.kind == Kind::push) {
@@ -111,11 +112,12 @@ class Server {
     }
 
     // A copy of this server's part, which is written while the training goes on.
-    Status save(const ServerAsk& ask) {
+    Status save(const ServerAsk& ask, ServerAnswer& out) {
         const std::lock_guard lock{mutex_};
         if (const Status before = written(); !before) {
             return before;
         }
+        out.version = version_;
         copy_slice(copy_, 0, Section::parameters, part_.begin, values_);
         const std::size_t blocks = Optimizer::moments(config_.optimizer);
         for (std::size_t block = 0; block < blocks; ++block) {

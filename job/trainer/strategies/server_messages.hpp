@@ -39,7 +39,7 @@ struct ServerAsk {
 };
 
 struct ServerAnswer {
-    std::int64_t version = 0;    // updates so far; of the parameters that follow
+    std::int64_t version = 0;    // updates so far; of the parameters that follow, or were copied
     std::int64_t staleness = 0;  // push: updates between `version` of the ask and this one
     std::int64_t stop = 0;       // push: all workers stop after this step
     std::int64_t skipped = 0;    // push: a worker's gradient was not finite, so none was used

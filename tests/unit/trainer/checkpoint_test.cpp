@@ -53,6 +53,13 @@ TEST(Checkpoint, WhatIsWrittenReadsBackBitForBit) {
     EXPECT_EQ(got->optimizer, want.optimizer);
 }
 
+TEST(Checkpoint, TheOptimizersOwnCountIsKeptWhereThereIsOne) {
+    EXPECT_EQ(decode_checkpoint(encode_checkpoint(sample(200)))->optimizer_steps, -1);
+    Checkpoint counted = sample(200);
+    counted.optimizer_steps = 800;
+    EXPECT_EQ(decode_checkpoint(encode_checkpoint(counted))->optimizer_steps, 800);
+}
+
 // The string is kept from one checkpoint to the next; it doubled at step 1000.
 TEST(Checkpoint, OneMoreDigitInTheHeaderTakesNoMoreMemory) {
     const auto encode = [](std::int64_t step, std::string& bytes) {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <latch>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -209,6 +210,38 @@ TEST(Saving, TheServersPartsAreTheStateOfOneStep) {
     }
     for (std::size_t i = 0; i < a.optimizer.size(); ++i) {
         ASSERT_NEAR(a.optimizer[i], b.optimizer[i], 1e-4) << i;
+    }
+}
+
+// Each worker's step is an update of an asynchronous server. Its Adam went on as if it had made
+// those of one worker.
+TEST(Saving, AnAsynchronousServerGoesOnWithTheUpdatesOfAllWorkers) {
+    const TemporaryFolder folder;
+    TrainConfig config = small_mlp();
+    config.strategy = TrainStrategy::parameter_server;
+    config.update = TrainUpdate::async;
+    config.batch_size = 16;
+    config.checkpoint_every_steps = 0;
+    TrainingOptions options;
+    options.ranks = 3;
+    options.servers = 1;
+    options.checkpoints = folder.path();
+    for (const std::int64_t steps : {4, 6}) {
+        config.max_steps = steps;
+        std::latch last{2};
+        options.on_step = [&](std::int32_t, const StepResult& step) {
+            if (step.step == steps) {
+                last.arrive_and_wait();  // then the first worker saves
+            }
+        };
+        const Trained two = train_in_world(config, few_digits(), options);
+        for (const Result<RunEnd>& end : two.ends) {
+            ASSERT_TRUE(end.has_value()) << end.error().text();
+        }
+        const auto found = latest_checkpoint(folder.path());
+        ASSERT_TRUE(found.has_value() && found->has_value());
+        EXPECT_EQ((*found)->checkpoint.step, steps);
+        EXPECT_EQ((*found)->checkpoint.optimizer_steps, 2 * steps);
     }
 }
 
