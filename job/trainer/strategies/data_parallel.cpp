@@ -6,6 +6,7 @@
 #include "job/trainer/reducer.hpp"
 #include "job/trainer/step_profile.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategies/kept_averages.hpp"
 #include "job/trainer/strategy.hpp"
 
 #include <chrono>
@@ -24,6 +25,7 @@ class DataParallel final : public Strategy {
           model_(make_model(config, shape)),
           optimizer_(optimizer_options(config), model_->parameters().values().size(),
                      model_->parameters().layout().ranges),
+          averages_(model_->flat_buffers()),
           pass_(config, all_.rank()),
           sum_(std::move(sum)),
           reducer_(
@@ -34,6 +36,11 @@ class DataParallel final : public Strategy {
     Communicator& trainers() override { return all_; }
 
     Status step(Loader& loader, StepResult& result) override {
+        averages_.keep();
+        return averages_.unless_finished(make_step(loader, result));
+    }
+
+    Status make_step(Loader& loader, StepResult& result) {
         FlatParameters& parameters = model_->parameters();
         parameters.zero_gradients();
         const Status computed = pass_.run(*model_, loader, result, scaler().scale(), [&] {
@@ -98,6 +105,7 @@ class DataParallel final : public Strategy {
     Communicator& all_;
     std::unique_ptr<Model> model_;
     Optimizer optimizer_;
+    KeptAverages averages_;
     GradientPass pass_;
     std::unique_ptr<GradientSum> sum_;
     GradientReducer reducer_;

@@ -14,6 +14,7 @@
 #include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategies/device_batches.hpp"
 #include "job/trainer/strategies/device_sums.hpp"
+#include "job/trainer/strategies/kept_averages.hpp"
 #include "job/trainer/strategy.hpp"
 
 #include <algorithm>
@@ -44,6 +45,7 @@ class DeviceParallel final : public Strategy {
           model_(make_model(config, shape, device)),
           optimizer_(optimizer_options(config), model_->parameters().flat_values(),
                      model_->parameters().layout().ranges),
+          averages_(model_->flat_buffers()),
           pass_(config, all_.rank()),
           feed_(device),
           own_(std::move(own)),
@@ -65,6 +67,11 @@ class DeviceParallel final : public Strategy {
     Communicator& trainers() override { return all_; }
 
     Status step(Loader& loader, StepResult& result) override {
+        averages_.keep();
+        return averages_.unless_finished(make_step(loader, result));
+    }
+
+    Status make_step(Loader& loader, StepResult& result) {
         at::Tensor gradients = parameters().flat_gradients();
         {
             const at::NoGradGuard no_gradients;
@@ -305,6 +312,7 @@ class DeviceParallel final : public Strategy {
     Communicator& all_;
     std::unique_ptr<Model> model_;
     DeviceOptimizer optimizer_;
+    KeptAverages averages_;
     GradientPass pass_;
     BatchFeed feed_;
     at::Tensor loss_;             // of the step, summed over its micro-batches

@@ -7,6 +7,7 @@
 #include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategies/device_wait.hpp"
 #include "job/trainer/strategies/held_state.hpp"
+#include "job/trainer/strategies/kept_averages.hpp"
 #include "job/trainer/strategies/server_messages.hpp"
 #include "job/trainer/strategy.hpp"
 
@@ -71,12 +72,18 @@ class Worker final : public Strategy {
           values_(model_->parameters().flat_values()),
           gradients_(without_flag(model_->parameters().flat_gradients())),
           buffers_(model_->flat_buffers()),
+          averages_(model_->flat_buffers()),
           pass_(config, workers_->rank(), device) {}
 
     Shard shard() const override { return {workers_->rank(), workers_->size()}; }
     Communicator& trainers() override { return *workers_; }
 
     Status step(Loader& loader, StepResult& result) override {
+        averages_.keep();
+        return averages_.unless_finished(make_step(loader, result));
+    }
+
+    Status make_step(Loader& loader, StepResult& result) {
         {
             const at::NoGradGuard no_gradients;
             at::Tensor all = model_->parameters().flat_gradients();
@@ -325,6 +332,7 @@ class Worker final : public Strategy {
     HostCopy values_;     // what the servers sent
     HostCopy gradients_;  // what they get
     HostCopy buffers_;
+    KeptAverages averages_;
     GradientPass pass_;
     bool loaded_ = false;
 };

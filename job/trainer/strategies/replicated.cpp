@@ -13,6 +13,7 @@
 #include "job/trainer/strategies/device_batches.hpp"
 #include "job/trainer/strategies/device_wait.hpp"
 #include "job/trainer/strategies/held_state.hpp"
+#include "job/trainer/strategies/kept_averages.hpp"
 #include "job/trainer/strategy.hpp"
 
 #include <ATen/ATen.h>
@@ -143,12 +144,18 @@ class Replicated final : public Strategy {
             sums_ = on_host(gradients_of(0));
         }
         held_.emplace(config, values, first().flat_buffers(), parameters.layout().ranges);
+        averages_.emplace(first().flat_buffers());
     }
 
     Shard shard() const override { return {}; }
     Communicator& trainers() override { return all_; }
 
     Status step(Loader& loader, StepResult& result) override {
+        averages_->keep();
+        return averages_->unless_finished(make_step(loader, result));
+    }
+
+    Status make_step(Loader& loader, StepResult& result) {
         const auto start = Clock::now();
         on_each([this](std::size_t device) {
             show(device);
@@ -319,8 +326,9 @@ class Replicated final : public Strategy {
     // The parameters that the optimizer steps, the first replica's or, central_storage, the host's;
     // and the first replica's moving averages.
     std::optional<HeldState> held_;
-    at::Tensor sums_;        // central_storage: the gradients
-    DeviceThreads threads_;  // last: they use the replicas
+    std::optional<KeptAverages> averages_;  // of the first replica
+    at::Tensor sums_;                       // central_storage: the gradients
+    DeviceThreads threads_;                 // last: they use the replicas
 };
 
 }  // namespace
