@@ -85,6 +85,7 @@ Result<RunEnd> TrainingRun::run() {
     if (!end_.abandoned) {
         Status saved = save(true);
         if (saved) {
+            phase("checkpoint");  // however long it takes to write: no steps come meanwhile
             saved = take_written(/*wait=*/true);
         }
         LOCKSTEP_TRY(saved);

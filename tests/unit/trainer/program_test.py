@@ -117,6 +117,7 @@ class Train(unittest.TestCase):
         phases = [m["phase"] for r, m in reports if r == 0 and m["op"] == "phase"]
         self.assertEqual(phases[:2], ["init", "train"])
         self.assertIn("eval", phases)
+        self.assertEqual(phases[-1], "checkpoint", "nobody takes the wait for the last one for a hang")
         written = [m["step"] for _, m in reports if m["op"] == "checkpoint"]
         self.assertEqual(written, [10, 20, 30, 32])
         self.assertEqual(self.checkpoints(), ["step-00000030.ckpt", "step-00000032.ckpt"])
