@@ -56,10 +56,10 @@ constexpr std::array kEchoWords{
     "the other ranks did not finish the step",
     "nccl's initialisation was given up",
     "an operation was given up before it began",
-    "connect: missing: rank ",
-    "initialisation: missing: rank ",
-    // lockstep.barrier(): it names those that have not come
-    "timed_out: missing: rank ",
+    // lockstep.barrier(): it names those that have not come ("timed_out: missing: rank 3", in C and
+    // C++ "barrier b: missing: rank 3"), or nobody if its agent has not answered in time
+    ": missing: rank ",
+    "missing: unknown: the agent does not answer",
 };
 constexpr std::array kEchoTypes{
     "DistNetworkError", "DistStoreError", "HorovodInternalError", "NotGoodError",
@@ -67,10 +67,21 @@ constexpr std::array kEchoTypes{
 };
 // What may be a peer's end, or a service that the rank alone has asked.
 constexpr std::array kNetworkWords{
-    "connection reset",       "connection refused", "connection aborted", "broken pipe",
-    "connection timed out",   "socket closed",      "ncclsystemerror",    "nccl error",
-    "deadline_exceeded",      "deadline exceeded",  "unavailable: ",      "no route to host",
-    "network is unreachable", "timed out",
+    "connection reset",
+    "connection refused",
+    "connection aborted",
+    "broken pipe",
+    "connection timed out",
+    "socket closed",
+    "ncclsystemerror",
+    "nccl error",
+    "deadline_exceeded",
+    "deadline exceeded",
+    "unavailable: ",
+    "no route to host",
+    "network is unreachable",
+    "timed out",
+    "the agent does not answer",
 };
 constexpr std::array kNetworkTypes{"BrokenPipeError", "ConnectionResetError",
                                    "ConnectionAbortedError", "ConnectionRefusedError", "EOFError"};

@@ -109,10 +109,13 @@ Result<Json> RankClient::ask(Json request, Timeout timeout) {
     const std::lock_guard lock{request_mutex_};
     const std::int64_t id = next_id_++;
     request["id"] = id;
-    LOCKSTEP_TRY(send_request(dump_json(request), deadline));
-    Result<Json> answer = receive(id, deadline);
+    const Status sent = send_request(dump_json(request), deadline);
+    Result<Json> answer = sent ? receive(id, deadline) : fail(sent.error());
     if (!answer) {
-        return answer;
+        // Nobody says then what a wait was for; job/model/failure.cpp takes it for an echo.
+        const bool waited =
+            request.contains("timeout_ms") && answer.error().code == Errc::timed_out;
+        return waited ? fail(std::move(answer).error().in("missing: unknown")) : answer;
     }
     const auto ok = answer->find("ok");
     if (ok == answer->end() || !ok->is_boolean() || !ok->get<bool>()) {

@@ -89,6 +89,7 @@ LOCAL = {
     "job/agent/gpu/nvml_abi.hpp": {"kNvlinkXmitBytes": "format", "kNvlinkRcvBytes": "format", "kGpmMetricMax": "format"},
     "job/agent/gpu/rank_processes.cpp": {"kStatBytes": "read"},
     "job/agent/keeper.cpp": {"kEndLook": "poll", "kProcessStatBytes": "read"},
+    "job/agent/kv/kv_proxy.cpp": {"kOthersReturn": "turn"},
     "job/agent/nccl/desync_watch.cpp": {"kRowsEvery": "poll"},
     "job/agent/nccl/ras_status.cpp": {"kNameBytes": "read"},
     "job/agent/nccl/ras_watch.cpp": {"kYoung": "poll", "kProcPatience": "turn"},

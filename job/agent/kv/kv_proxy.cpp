@@ -17,6 +17,22 @@ bool is_shared(const wire::KeyRequest& request) {
     return is_read(request) || request.op == wire::KvOp::wait;
 }
 
+bool is_timed(const wire::KeyRequest& request) {
+    return request.op == wire::KvOp::wait || request.op == wire::KvOp::barrier;
+}
+
+// Of a rank's wait or barrier that is asked again. A daemon without keys hears of what has been set
+// and who has arrived from each node as it comes back (agent_session.hpp: every 2 s it tries):
+// asked sooner it would name as missing what is only not told yet. The rank itself gives up 5 s
+// after its time is over.
+std::int64_t time_left(std::chrono::steady_clock::duration left, bool keys_lost) {
+    constexpr std::chrono::steady_clock::duration kOthersReturn = std::chrono::seconds{3};
+    if (keys_lost) {
+        left = std::max(left, std::min(kOthersReturn, left + kOthersReturn));
+    }
+    return std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::milliseconds>(left).count());
+}
+
 bool timed_out(const wire::KeyReply& reply) {
     return reply.error == to_string(Errc::timed_out);
 }
@@ -228,7 +244,8 @@ std::int64_t KvProxy::forget(const Slot& slot) {
     return delta;
 }
 
-std::vector<wire::KeyRequest> KvProxy::after_reconnect(bool keys_lost) const {
+std::vector<wire::KeyRequest> KvProxy::after_reconnect(
+    bool keys_lost, std::chrono::steady_clock::time_point now) const {
     std::vector<wire::KeyRequest> out;
     if (keys_lost) {
         for (const auto& [number, request] : done_) {
@@ -249,6 +266,9 @@ std::vector<wire::KeyRequest> KvProxy::after_reconnect(bool keys_lost) const {
     }
     for (const auto& [id, waiting] : waiting_) {
         out.push_back(waiting.request);
+        if (is_timed(waiting.request)) {
+            out.back().timeout_ms = time_left(waiting.origins.front().deadline - now, keys_lost);
+        }
     }
     return out;
 }

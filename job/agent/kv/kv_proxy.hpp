@@ -30,7 +30,7 @@ class KvProxy {
         std::uint64_t connection = 0;  // of the rank's report socket
         std::int64_t id = 0;           // the rank's number for the request
         wire::KvOp op = wire::KvOp::unknown;
-        std::chrono::steady_clock::time_point deadline{};  // of a wait
+        std::chrono::steady_clock::time_point deadline{};  // of a wait or a barrier
     };
     // What to do about a request: send it, answer it, or neither since one like it is under way.
     struct Asked {
@@ -51,8 +51,10 @@ class KvProxy {
     // `now`: which of the waits that were one request have timed out.
     Answered answered(const wire::KeyReply& reply, std::chrono::steady_clock::time_point now = {});
     // After a reconnect, what to send: with `keys_lost` first every operation that changed keys
-    // (replay = true), then always the unanswered requests under their old numbers.
-    std::vector<wire::KeyRequest> after_reconnect(bool keys_lost) const;
+    // (replay = true), then always the unanswered requests under their old numbers, waits and
+    // barriers with what is left of their time at `now`.
+    std::vector<wire::KeyRequest> after_reconnect(
+        bool keys_lost, std::chrono::steady_clock::time_point now = {}) const;
 
     std::size_t waiting() const { return waiting_.size(); }
 

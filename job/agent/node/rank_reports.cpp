@@ -30,7 +30,7 @@ RankReports::RankReports(TaskGroup& tasks, const NodeConfig& config, Parts parts
       telemetry_(config.node_rank) {}
 
 void RankReports::ask_keys_again(bool lost) {
-    for (const auto& request : keys_.after_reconnect(lost)) {
+    for (const auto& request : keys_.after_reconnect(lost, std::chrono::steady_clock::now())) {
         parts_.outbox.control(request);
     }
 }

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+#include <vector>
+
 namespace lockstep {
 namespace {
 
@@ -345,6 +348,31 @@ TEST_F(SharedWaitTest, AWaitThatEndsEarlierIsARequestOfItsOwn) {
     EXPECT_FALSE(over.again);
     EXPECT_EQ(broker.waiting(), 1U);
     EXPECT_EQ(broker.after_reconnect(false).front().id, patient.send->id);
+}
+
+// It got its whole time again; the rank, which gives up by its own clock, was blamed.
+TEST_F(SharedWaitTest, AfterAReconnectABarrierAndAWaitHaveOnlyWhatIsLeftOfTheirTime) {
+    KvProxy::Origin origin;
+    origin.op = wire::KvOp::barrier;
+    origin.deadline = at(60);
+    auto barrier = request("barrier", "b");
+    barrier.timeout_ms = 60'000;
+    broker.ask(origin, barrier);
+    wait_of(1, 50);
+    wait_of(2, 70);  // joins the wait of rank 1, which ends first
+    for (const auto& [second, lost, of_barrier, of_wait] :
+         std::vector<std::tuple<int, bool, std::int64_t, std::int64_t>>{
+             {20, false, 40'000, 30'000},
+             {20, true, 40'000, 30'000},
+             {61, false, 1, 1},
+             // The other nodes, which tell a new daemon who has arrived, need a moment, too.
+             {59, true, 3'000, 1},
+             {61, true, 2'000, 1}}) {
+        const auto again = broker.after_reconnect(lost, at(second));
+        ASSERT_THAT(again, SizeIs(2));
+        EXPECT_EQ(again[0].timeout_ms, of_barrier) << second << lost;
+        EXPECT_EQ(again[1].timeout_ms, of_wait) << second << lost;
+    }
 }
 
 TEST_F(KvProxyTest, ANewDaemonIsToldOfADeletedKeyOnlyThatItIs) {

@@ -54,6 +54,9 @@ TEST(FailureKinds, WhatSpeaksOfAPeerThatIsGoneIsAnEcho) {
         {"lockstep.TimedOut", "timed_out: missing: rank 1"},
         {"", "timed_out: gloo: connect: missing: rank 3"},  // lockstep-train's
         {"", "timed_out: NCCL's initialisation: missing: rank 3"},
+        {"lockstep::Error", "barrier epoch 3: missing: rank 1"},
+        {"lockstep.TimedOut", "timed_out: missing: unknown: the agent does not answer"},
+        {"lockstep::Error", "barrier epoch 3: missing: unknown: the agent does not answer"},
         {"horovod.common.exceptions.HorovodInternalError", "Horovod has been shut down."},
     };
     for (const auto& [type, message] : echoes) {
@@ -64,6 +67,9 @@ TEST(FailureKinds, WhatSpeaksOfAPeerThatIsGoneIsAnEcho) {
     EXPECT_EQ(failure_kind("BrokenPipeError", "[Errno 32] Broken pipe"), FailureKind::network);
     EXPECT_EQ(failure_kind("requests.exceptions.ReadTimeout", "Read timed out. (read timeout=5)"),
               FailureKind::network);
+    EXPECT_EQ(failure_kind("lockstep.TimedOut", "timed_out: the agent does not answer"),
+              FailureKind::network)
+        << "of a set or a get: nobody was waited for";
     for (const char* message : {"label 17 out of range", "CUDA out of memory",
                                 "mat1 and mat2 shapes", "peer weights are empty", ""}) {
         EXPECT_EQ(failure_kind("RuntimeError", message), FailureKind::own) << message;

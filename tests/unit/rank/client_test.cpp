@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -277,6 +278,21 @@ TEST(RankClient, AnAgentThatIsGoneIsUnavailable) {
     EXPECT_EQ(agent.client().get("k").error().code, Errc::unavailable);
     EXPECT_EQ(RankClient::connect("/nonexistent/socket").error().code, Errc::unavailable);
     EXPECT_EQ(RankClient::connect(std::string(200, 'a')).error().code, Errc::invalid);
+}
+
+// The rank that had only waited was taken for the cause: by these words it is known as an echo.
+TEST(RankClient, ABarrierThatNobodyAnswersSaysThatNobodyIsKnownToBeMissing) {
+    FakeAgent agent;
+    const auto none = -5s;  // with what the answer may be late: nothing is waited for
+    for (const auto& [waited, words] :
+         {std::pair{agent.client().barrier("b", none),
+                    "barrier b: missing: unknown: the agent does not answer"},
+          std::pair{agent.client().wait({"k"}, none),
+                    "wait: missing: unknown: the agent does not answer"}}) {
+        ASSERT_FALSE(waited);
+        EXPECT_EQ(waited.error().code, Errc::timed_out);
+        EXPECT_EQ(waited.error().message, words);
+    }
 }
 
 TEST(RankClient, KeysAndValuesBeyondTheLimitsAreRefusedHere) {

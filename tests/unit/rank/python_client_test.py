@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "job" / "rank" / "python"))
@@ -122,6 +123,21 @@ class Keys(WithAgent):
     def test_a_barrier_names_who_is_missing(self):
         with self.assertRaisesRegex(lockstep.TimedOut, "rank 1"):
             self.clients[0].barrier("alone", 0.01)
+
+    def test_a_barrier_that_nobody_answers_says_that_nobody_is_known_to_be_missing(self):
+        # The rank that had only waited was taken for the cause: by these words it is known as an echo.
+        path = os.path.join(self.folder.name, "deaf.sock")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(path)
+            listener.listen(1)
+            client = lockstep.Client(path)
+            self.addCleanup(client.close)
+            with mock.patch.object(_client, "SLACK_SECONDS", 0.01):
+                for waits in (lambda: client.barrier("b", 0.01), lambda: client.wait("k", 0.01)):
+                    with self.assertRaisesRegex(lockstep.TimedOut, "^timed_out: missing: unknown: the agent does not answer$"):
+                        waits()
+            with self.assertRaisesRegex(lockstep.TimedOut, "^timed_out: the agent does not answer$"):
+                client.ask({"op": "get", "key": "k"}, 0.01)
 
     def test_large_keys_and_values_are_refused_here(self):
         with self.assertRaises(ValueError):

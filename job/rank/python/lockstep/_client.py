@@ -150,7 +150,9 @@ class Client:
                 self._socket.send(data, socket.MSG_NOSIGNAL)
                 answer = self._receive(request["id"], deadline)
             except socket.timeout:
-                raise TimedOut("timed_out", "the agent does not answer") from None
+                # Nobody says then what a wait was for; job/model/failure.cpp takes it for an echo.
+                waited = "missing: unknown: " if "timeout_ms" in request else ""
+                raise TimedOut("timed_out", waited + "the agent does not answer") from None
             except OSError as error:
                 if error.errno == errno.EMSGSIZE:
                     raise TooLarge("exhausted", f"a message of {len(data)} bytes is larger than the "
