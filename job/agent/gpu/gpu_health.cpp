@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -36,7 +37,8 @@ class Look {
 
     GpuHealth at(const Candidate& gpu);
     std::vector<std::string> unseen() const { return {unseen_.begin(), unseen_.end()}; }
-    std::vector<Candidate> find();
+    // nullopt: the driver does not say how many there are.
+    std::optional<std::vector<Candidate>> find();
 
   private:
     // Whether it answered; what did not, but for a lost GPU, is remembered.
@@ -65,13 +67,13 @@ bool Look::good(nvml::Return code, const char* what) {
 }
 
 // Every GPU of the machine that this process may use.
-std::vector<Candidate> Look::find() {
+std::optional<std::vector<Candidate>> Look::find() {
     const nvml::Api& api = nvml_.api();
-    std::vector<Candidate> out;
     unsigned int count = 0;
     if (!good(api.count(&count), "GPUs")) {
-        return out;
+        return std::nullopt;
     }
+    std::vector<Candidate> out;
     count = std::min(count, static_cast<unsigned int>(limits::kGpusPerNode));
     for (unsigned int i = 0; i < count; ++i) {
         Candidate gpu;
@@ -89,13 +91,39 @@ std::vector<Candidate> Look::find() {
     return out;
 }
 
+struct Chosen {
+    std::vector<Candidate> gpus;
+    std::vector<std::string> missing;  // UUIDs that no GPU here can have
+};
+
+// A lost GPU does not tell its UUID: one that is not found may be any that tells none.
+void choose_nameless(const std::vector<Candidate>& all, const std::string& name, Chosen& out) {
+    bool any = false;
+    for (const Candidate& gpu : all) {
+        if (!gpu.uuid.empty()) {
+            continue;
+        }
+        any = true;
+        const bool known =
+            std::any_of(out.gpus.begin(), out.gpus.end(),
+                        [&](const Candidate& chosen) { return chosen.index == gpu.index; });
+        if (!known) {
+            out.gpus.push_back(gpu);
+        }
+    }
+    if (!any) {
+        out.missing.push_back(name);
+    }
+}
+
 // As the CUDA runtime reads its variable: numbers, or beginnings of UUIDs. With anything else
 // (slices of a GPU) all are looked at.
-std::vector<Candidate> choose(std::vector<Candidate> all, const std::string* visible) {
+Chosen choose(std::vector<Candidate> all, const std::string* visible) {
+    Chosen out;
     if (visible == nullptr) {
-        return all;
+        out.gpus = std::move(all);
+        return out;
     }
-    std::vector<Candidate> out;
     for (const std::string& item : split(*visible, ',')) {
         const std::string name{trim(item)};
         const auto number = to_int(name);
@@ -107,10 +135,12 @@ std::vector<Candidate> choose(std::vector<Candidate> all, const std::string* vis
             continue;
         }
         if (!number && !name.starts_with("GPU-")) {
-            return all;
+            return {std::move(all), {}};
         }
         if (found != all.end()) {
-            out.push_back(*found);
+            out.gpus.push_back(*found);
+        } else if (!number) {
+            choose_nameless(all, name, out);
         }
     }
     return out;
@@ -307,8 +337,16 @@ GpuLook look_at_gpu_health(const Nvml& nvml, const std::string* visible,
                            const std::filesystem::path& root) {
     Look look{nvml, root};
     GpuLook out;
-    for (const Candidate& gpu : choose(look.find(), visible)) {
-        out.gpus.push_back(look.at(gpu));
+    if (auto all = look.find()) {
+        const Chosen chosen = choose(std::move(*all), visible);
+        for (const Candidate& gpu : chosen.gpus) {
+            out.gpus.push_back(look.at(gpu));
+        }
+        for (const std::string& name : chosen.missing) {
+            GpuHealth gpu;
+            gpu.lost = "the driver does not show " + name;
+            out.gpus.push_back(std::move(gpu));
+        }
     }
     out.unseen = look.unseen();
     return out;

@@ -19,6 +19,7 @@ struct GpuLook {
 };
 
 // `visible`: CUDA_VISIBLE_DEVICES of this node, nullptr if there is none: only these are looked at.
+// One that it names by a UUID and that the driver does not show is lost, without a number.
 // `root` is put in front of /proc, for the names of processes.
 GpuLook look_at_gpu_health(const Nvml& nvml, const std::string* visible,
                            const std::filesystem::path& root);

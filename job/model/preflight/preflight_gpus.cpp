@@ -36,6 +36,9 @@ struct GpuReport {
 
 // "GPU 3 (0000:3B:00.0)"
 std::string name_of(const GpuHealth& gpu) {
+    if (gpu.gpu < 0) {
+        return "a GPU";
+    }
     return "GPU " + std::to_string(gpu.gpu) + (gpu.bus.empty() ? "" : " (" + gpu.bus + ")");
 }
 

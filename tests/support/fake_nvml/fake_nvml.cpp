@@ -83,6 +83,9 @@ Return nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device* device) {
     if (index < state.gpus && state.gpu[index].hidden) {
         return kErrorNoPermission;
     }
+    if (index < state.gpus && state.gpu[index].fallen) {
+        return kErrorGpuIsLost;
+    }
     return index < state.gpus ? kSuccess : kErrorInvalidArgument;
 }
 Return nvmlDeviceGetUUID(Device device, char* out, unsigned int size) {

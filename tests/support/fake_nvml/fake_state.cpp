@@ -60,6 +60,8 @@ bool set_health(Gpu& gpu, const std::string& what, std::istringstream& in) {
         gpu.mig = true;
     } else if (what == "hidden") {
         gpu.hidden = true;
+    } else if (what == "fallen") {
+        gpu.fallen = true;
     } else {
         return false;
     }

@@ -8,7 +8,8 @@
 //                              are not remapped), reasons BITS (of clocks, from 0x), links N (all
 //                              active), link N down, linkerrors N CRC REPLAYS RECOVERIES,
 //                              no ecc|remap|pages|reasons|processes|mig (not supported), hidden,
-//                              mig (divided into slices: its utilization is not told)
+//                              mig (divided into slices: its utilization is not told),
+//                              fallen (lost before anybody looked: it has not even a handle)
 //   driver 535.54              its version (default 570.1.fake)
 //   hang                       calls do not return while this is there; <FAKE_NVML>.hangs exists
 //   then xid G NUMBER               one error; lines that are added later are errors that happen
@@ -55,6 +56,7 @@ struct Gpu {
     unsigned int clock_memory = 2619;
     unsigned int minor = 0;
     bool lost = false;
+    bool fallen = false;
     bool mig = false;
     bool gpm = true;
     std::map<unsigned int, double> gpm_values{{2, 10}, {3, 11}, {5, 12}, {10, 13}};

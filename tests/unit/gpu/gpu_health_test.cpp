@@ -145,6 +145,25 @@ TEST_F(GpuHealthTest, ALostGpuIsNamedAndTheOthersAreLookedAt) {
     EXPECT_THAT(found.unseen, IsEmpty());
 }
 
+// A lost GPU does not tell its UUID, and Slurm may name the job's GPUs by theirs: it was not looked
+// at, and the ranks met it.
+TEST_F(GpuHealthTest, ALostGpuIsFoundAlsoWhereTheJobsGpusAreNamedByUuid) {
+    const GpuLook found = look("gpus 3\ngpu 1 fallen\n", "GPU-fake-2,GPU-fake-1,GPU-other");
+    ASSERT_THAT(found.gpus, SizeIs(2)) << "it may be either of the two, and is one";
+    EXPECT_EQ(found.gpus[0].gpu, 2);
+    EXPECT_EQ(found.gpus[0].lost, "");
+    EXPECT_EQ(found.gpus[1].gpu, 1);
+    EXPECT_NE(found.gpus[1].lost, "");
+
+    EXPECT_THAT(look("gpus 3\ngpu 1 fallen\n", "GPU-fake-0,GPU-fake-2").gpus, SizeIs(2))
+        << "another job's";
+
+    const GpuLook gone = look("gpus 3\n", "GPU-fake-0,GPU-fake-3");
+    ASSERT_THAT(gone.gpus, SizeIs(2));
+    EXPECT_EQ(gone.gpus[1].gpu, -1);
+    EXPECT_EQ(gone.gpus[1].lost, "the driver does not show GPU-fake-3");
+}
+
 // Its plots were empty without a word.
 TEST_F(GpuHealthTest, SlicesAreTold) {
     const GpuLook found = look("gpus 3\ngpu 1 mig\ngpu 2 no mig\n");

@@ -55,6 +55,11 @@ TEST(PreflightGpus, EachFaultHasItsCheckItsWordsAndItsSeverity) {
         {[](GpuHealth&) {}, ""},
         {[](GpuHealth& g) { g.lost = "GPU is lost"; },
          "n1 gpu fail: GPU 3 (3B:00.0) does not answer its driver: GPU is lost"},
+        {[](GpuHealth& g) {
+             g = {};
+             g.lost = "the driver does not show GPU-1";
+         },
+         "n1 gpu fail: a GPU does not answer its driver: the driver does not show GPU-1"},
         {[](GpuHealth& g) { g.ecc = 1; },
          "n1 gpu_memory fail: GPU 3 (3B:00.0) has had 1 uncorrected memory error since its driver "
          "was loaded"},
