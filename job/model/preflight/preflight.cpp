@@ -198,7 +198,9 @@ void check_shared_gpu_nccl(const Report& report, const NodeFacts& facts, const J
 void check_gpus(const Report& report, const NodeFacts& facts, const JobSpec& spec) {
     const std::int32_t want = spec.resources.gpus_per_node;
     for (const std::string& fault : facts.gpu.faults) {
-        report.add("gpu", fault, "a healthy GPU", want > 0);
+        const bool other = is_of_other_gpu(fault, facts.gpu, want);
+        report.add("gpu", fault, other ? "none; it is no GPU of the job's" : "a healthy GPU",
+                   want > 0 && !other);
     }
     for (const std::string& doubt : facts.gpu.doubts) {
         report.add("gpu", doubt, "a GPU that nothing else uses and that reports nothing", false);

@@ -15,6 +15,9 @@ namespace lockstep {
 // Memory errors, repairs that wait, what the driver asks for, who uses it, what slows it down.
 void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
                       std::vector<PreflightFinding>& out);
+// Whether a fault that the kernel's log tells ("XID 79 of PCI:0000:3b:00 …") is of a GPU that is
+// none of the job's `wanted`. false: not known, as where NVML does not show all of those.
+bool is_of_other_gpu(const std::string& fault, const GpuFacts& gpus, std::int32_t wanted);
 // Fewer active NVLinks than most GPUs of the same model have.
 void compare_nvlinks(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
                      std::vector<PreflightFinding>& out);

@@ -1,11 +1,15 @@
 // What is made of what NVML tells of a node's GPUs.
+#include "job/base/text.hpp"
 #include "job/model/limits/model_limits.hpp"
 #include "job/model/preflight/preflight_devices.hpp"
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
+#include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -218,7 +222,41 @@ std::string models_of(const PreflightNode& node) {
     return list_of({models.begin(), models.end()});
 }
 
+using PciPlace = std::array<std::uint32_t, 3>;  // domain, bus, device
+
+// "0000:3b:00" of the kernel's log, "00000000:3B:00.0" of NVML.
+std::optional<PciPlace> place_of_pci(std::string_view text) {
+    const auto parts = split(text.substr(0, text.find('.')), ':');
+    PciPlace out{};
+    if (parts.size() != out.size()) {
+        return std::nullopt;
+    }
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        const char* const end = parts[i].data() + parts[i].size();
+        const auto read = std::from_chars(parts[i].data(), end, out[i], 16);
+        if (read.ec != std::errc{} || read.ptr != end) {
+            return std::nullopt;
+        }
+    }
+    return out;
+}
+
 }  // namespace
+
+bool is_of_other_gpu(const std::string& fault, const GpuFacts& gpus, std::int32_t wanted) {
+    constexpr std::string_view kBefore = " of PCI:";
+    const auto at = fault.find(kBefore);
+    if (at == std::string::npos || static_cast<std::int64_t>(gpus.health.size()) < wanted) {
+        return false;
+    }
+    const std::string_view rest = std::string_view{fault}.substr(at + kBefore.size());
+    const auto place = place_of_pci(rest.substr(0, rest.find(' ')));
+    return place && !gpus.health.empty() &&
+           std::all_of(gpus.health.begin(), gpus.health.end(), [&](const GpuHealth& gpu) {
+               const auto own = place_of_pci(gpu.bus);
+               return own && *own != *place;
+           });
+}
 
 void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
                       std::vector<PreflightFinding>& out) {

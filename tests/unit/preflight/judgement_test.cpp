@@ -212,6 +212,32 @@ TEST(PreflightJudgement, WantsTheGpusThatWereAskedFor) {
     EXPECT_THAT(of_one(facts, spec), ElementsAre("n1 gpu warn: no NVIDIA driver"));
 }
 
+// On a node that jobs share, one GPU that had fallen off its bus kept all jobs away for an hour.
+TEST(PreflightJudgement, AnXidOfAGpuThatTheJobDoesNotHaveIsOnlyWarnedOf) {
+    auto facts = good_facts(1);
+    facts.gpu.driver = true;
+    facts.gpu.count = 8;
+    facts.gpu.faults = {"XID 79 of PCI:0000:3b:00 in the last hour"};
+    const std::string said = facts.gpu.faults.front();
+    std::vector<GpuHealth>& own = facts.gpu.health;
+    own.resize(2);
+    own[0].bus = "00000000:1A:00.0";
+    own[1].bus = "00010000:3B:00.0";  // of another domain
+    const auto found = [&](std::int32_t gpus) {
+        JobSpec spec = spec_of(1);
+        spec.resources.gpus_per_node = gpus;
+        return of_one(facts, spec);
+    };
+    EXPECT_THAT(found(2), ElementsAre("n1 gpu warn: " + said));
+    EXPECT_THAT(found(3), ElementsAre("n1 gpu fail: " + said)) << "NVML does not show all three";
+    own[1].bus = "00000000:3B:00.0";
+    EXPECT_THAT(found(2), ElementsAre("n1 gpu fail: " + said)) << "its own";
+    own[1].bus = "";
+    EXPECT_THAT(found(2), ElementsAre("n1 gpu fail: " + said)) << "it may be this one";
+    own.clear();
+    EXPECT_THAT(found(2), ElementsAre("n1 gpu fail: " + said)) << "NVML has not answered";
+}
+
 TEST(PreflightJudgement, NamesANodeThatIsSlowInTheTest) {
     auto nodes = good_nodes(3);
     nodes[0].facts.cpu_test_ms = 1'000;
