@@ -7,6 +7,11 @@
 namespace lockstep {
 
 std::size_t HorovodScopes::size_of(std::string_view scope) const {
+    // "local_n1_process_set_hash_4711": of a process set (hvd.add_process_set), which has its own
+    // number of ranks here.
+    if (scope.find("_process_set_hash_") != std::string_view::npos) {
+        return 0;
+    }
     const std::int32_t size = scope == "global" || scope == "global_" ? sizes_.world
                               : scope.starts_with("local_")           ? sizes_.node
                               : scope.starts_with("cross_")           ? sizes_.nodes

@@ -2,8 +2,8 @@
 // rules of its horovod/runner/http/http_server.py. A scope is one group of ranks that connect;
 // `global`, `local_<host>` and `cross_<local rank>` are known by name, with their sizes. A rank
 // that is connected deletes its own number there: the scope is emptied once all have, for not all
-// have read by then; after hvd.shutdown() it is used again. In any other scope a key is just
-// deleted. Agent thread only.
+// have read by then; after hvd.shutdown() it is used again. In any other scope, a process
+// set's too, a key is just deleted. Agent thread only.
 #pragma once
 
 #include "job/base/limits.hpp"

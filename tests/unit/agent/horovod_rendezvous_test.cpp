@@ -61,6 +61,20 @@ TEST(HorovodScopes, EachKindOfGroupHasItsSize) {
     scopes.remove("nobody", "x");
 }
 
+// Its ranks were waited for as if they were all of the node, so it was never emptied: a later set
+// of the same ranks could meet the addresses of the last one.
+TEST(HorovodScopes, AProcessSetIsNoGroupOfKnownSize) {
+    HorovodScopes scopes{{4, 2, 2}};
+    for (const char* scope : {"global_process_set_hash_4711", "local_n1_process_set_hash_4711",
+                              "cross_0_process_set_hash_4711"}) {
+        ASSERT_TRUE(scopes.put(scope, "0", "v"));
+        scopes.remove(scope, "0");
+        EXPECT_EQ(value(scopes, scope, "0"), "none") << scope;
+    }
+    EXPECT_EQ(scopes.keys(), 0U);
+    EXPECT_EQ(scopes.bytes(), 0U);
+}
+
 TEST(HorovodScopes, IsBounded) {
     HorovodScopes scopes{{1, 1, 1}, 2, 20};
     ASSERT_TRUE(scopes.put("s", "a", "12345"));
