@@ -62,7 +62,8 @@ class RankClient {
     Result<Swap> cas(const std::string& key, std::string_view expected, std::string_view value);
     // not_found if nobody set it yet.
     Result<std::string> get(const std::string& key);
-    // Returns when every key exists; timed_out names what is missing.
+    // Returns when every key exists; timed_out names what is missing. More than 24 hours count as
+    // 24 hours, here and at a barrier.
     Status wait(const std::vector<std::string>& keys, Timeout timeout);
     // Values in the order of the keys; not_found if one is missing, exhausted if they are more than
     // one answer holds.

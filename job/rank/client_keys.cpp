@@ -4,6 +4,8 @@
 #include "job/rank/client.hpp"
 #include "job/rank/rank_limits.hpp"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -36,6 +38,11 @@ Status check_pair(const std::string& key, std::string_view value) {
                                        " are allowed");
     }
     return {};
+}
+
+// What an agent waits at most.
+RankClient::Timeout at_most_a_day(RankClient::Timeout timeout) {
+    return std::min(timeout, RankClient::Timeout{limits::kKeyWaitMs});
 }
 
 }  // namespace
@@ -131,6 +138,7 @@ Result<std::string> RankClient::get(const std::string& key) {
 }
 
 Status RankClient::wait(const std::vector<std::string>& keys, Timeout timeout) {
+    timeout = at_most_a_day(timeout);
     Json request;
     request["op"] = "wait";
     request["keys"] = keys;
@@ -203,6 +211,7 @@ Status RankClient::barrier(const std::string& name, Timeout timeout) {
     if (const Status good = check_key(name); !good) {
         return fail(good.error().in("barrier"));
     }
+    timeout = at_most_a_day(timeout);
     Json request;
     request["op"] = "barrier";
     request["name"] = name;

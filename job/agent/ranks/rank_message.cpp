@@ -236,7 +236,9 @@ void read_key_fields(ObjectReader& in, RankKeyRequest& out) {
     if (op == wire::KvOp::add) {
         in.integer("delta", out.request.delta, std::numeric_limits<std::int64_t>::min(), kInt64Max);
     }
-    in.integer("timeout_ms", out.request.timeout_ms, 0, limits::kKeyWaitMs);
+    in.integer("timeout_ms", out.request.timeout_ms, 0, kInt64Max);
+    // "For ever" is asked for with any large number.
+    out.request.timeout_ms = std::min(out.request.timeout_ms, limits::kKeyWaitMs);
 }
 
 tl::expected<RankMessage, BadRankMessage> parse_key(const Json& json, wire::KvOp op) {

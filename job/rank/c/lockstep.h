@@ -115,13 +115,13 @@ enum lockstep_status lockstep_compare_and_set(const char* key, const void* expec
 /* `*value` is the caller's, to be freed with lockstep_free(); a zero byte that `*size` does not count follows it.
  * Untouched unless LOCKSTEP_OK. */
 enum lockstep_status lockstep_get(const char* key, void** value, size_t* size);
-/* Returns when the key exists. */
+/* Returns when the key exists, or after so many seconds; more than 24 hours, INFINITY too, count as 24 hours. */
 enum lockstep_status lockstep_wait(const char* key, double seconds);
 /* Adds to a counter that starts at 0; `*sum` (may be NULL) is the new value. */
 enum lockstep_status lockstep_add(const char* key, int64_t delta, int64_t* sum);
 /* `*deleted` (may be NULL): whether there was such a key. */
 enum lockstep_status lockstep_delete(const char* key, bool* deleted);
-/* Returns when every rank of the generation has called it with this name. */
+/* Returns when every rank of the generation has called it with this name. `seconds` as in lockstep_wait(). */
 enum lockstep_status lockstep_barrier(const char* name, double seconds);
 
 void lockstep_free(void* value);

@@ -31,7 +31,7 @@ static_assert(static_cast<int>(Errc::invalid) + 1 == LOCKSTEP_INVALID &&
               static_cast<int>(Errc::unavailable) + 1 == LOCKSTEP_UNAVAILABLE &&
               static_cast<int>(Errc::timed_out) + 1 == LOCKSTEP_TIMED_OUT &&
               static_cast<int>(Errc::internal) + 1 == LOCKSTEP_INTERNAL);
-constexpr double kLongestSeconds = 1e6;
+constexpr double kLongestSeconds = 1e6;  // of a double that may be infinite; RankClient takes less
 
 thread_local std::string last_error;
 

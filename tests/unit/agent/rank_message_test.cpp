@@ -154,6 +154,13 @@ TEST(RankMessage, KeyRequestsBecomeTheWiresForm) {
     EXPECT_EQ(request.request.timeout_ms, 9);
 }
 
+TEST(RankMessage, AWaitOfMoreThanADayIsNotRefusedAndEndsAfterOne) {
+    const auto message =
+        parse_rank_message(R"({"op":"wait","id":6,"keys":["a"],"timeout_ms":1000000000})", 0);
+    ASSERT_TRUE(message) << message.error().reason;
+    EXPECT_EQ(std::get<RankKeyRequest>(*message).request.timeout_ms, 86'400'000);
+}
+
 TEST(RankMessage, AnExceptionIsReadAsTheHooksSendIt) {
     const auto message = parse_rank_message(
         R"({"op":"exception","pid":7,"final":true,"time":1700000000.25,"type":"ValueError",

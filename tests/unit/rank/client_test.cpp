@@ -280,6 +280,17 @@ TEST(RankClient, AnAgentThatIsGoneIsUnavailable) {
     EXPECT_EQ(RankClient::connect(std::string(200, 'a')).error().code, Errc::invalid);
 }
 
+// It was refused, and "for ever" is often asked for with a large number.
+TEST(RankClient, AWaitOfMoreThanADayIsOneOfADay) {
+    FakeAgent agent;
+    auto request = agent.answer_one(json(R"({"ok":true})"));
+    EXPECT_TRUE(agent.client().barrier("b", 100'000s).has_value());
+    EXPECT_EQ(request.get(), json(R"({"op":"barrier","name":"b","timeout_ms":86400000,"id":1})"));
+    request = agent.answer_one(json(R"({"ok":true})"));
+    EXPECT_TRUE(agent.client().wait({"k"}, 100'000s).has_value());
+    EXPECT_EQ(request.get(), json(R"({"op":"wait","keys":["k"],"timeout_ms":86400000,"id":2})"));
+}
+
 // The rank that had only waited was taken for the cause: by these words it is known as an echo.
 TEST(RankClient, ABarrierThatNobodyAnswersSaysThatNobodyIsKnownToBeMissing) {
     FakeAgent agent;

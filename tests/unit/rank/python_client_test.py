@@ -139,6 +139,17 @@ class Keys(WithAgent):
             with self.assertRaisesRegex(lockstep.TimedOut, "^timed_out: the agent does not answer$"):
                 client.ask({"op": "get", "key": "k"}, 0.01)
 
+    def test_a_wait_of_more_than_a_day_is_one_of_a_day(self):
+        # 100,000 s were refused by the agent, and infinity was an OverflowError.
+        one = self.clients[0]
+        for timeout in (100_000, float("inf")):
+            with mock.patch.object(one, "ask") as ask:
+                one.barrier("b", timeout)
+                one.wait("k", timeout)
+            self.assertEqual([call.args for call in ask.call_args_list],
+                             [({"op": "barrier", "name": "b", "timeout_ms": 86_400_000}, 86_405.0),
+                              ({"op": "wait", "keys": ["k"], "timeout_ms": 86_400_000}, 86_405.0)])
+
     def test_large_keys_and_values_are_refused_here(self):
         with self.assertRaises(ValueError):
             self.clients[0].set("k" * 257, b"")

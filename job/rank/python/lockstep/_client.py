@@ -18,6 +18,7 @@ KEY_BYTES = 256
 VALUE_BYTES = 1 << 20
 ANSWER_BYTES = 4 << 20
 ANSWER_SECONDS = 30.0
+WAIT_SECONDS = 86_400.0  # that an agent waits at most
 SLACK_SECONDS = 5.0  # that an answer to a timed request may take longer than the time asked for
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 RESERVED = frozenset(("op", "step", "epoch", "kind", "time"))
@@ -210,9 +211,7 @@ class Client:
     def wait(self, keys, timeout):
         """See lockstep.wait()."""
         keys = [keys] if isinstance(keys, str) else list(keys)
-        request = {"op": "wait", "keys": [_key(key) for key in keys],
-                   "timeout_ms": int(timeout * 1000)}
-        self.ask(request, timeout + SLACK_SECONDS)
+        self._wait({"op": "wait", "keys": [_key(key) for key in keys]}, timeout)
 
     def add(self, key, delta):
         """See lockstep.add()."""
@@ -224,8 +223,11 @@ class Client:
 
     def barrier(self, name, timeout):
         """See lockstep.barrier()."""
-        request = {"op": "barrier", "name": _key(name), "timeout_ms": int(timeout * 1000)}
-        self.ask(request, timeout + SLACK_SECONDS)
+        self._wait({"op": "barrier", "name": _key(name)}, timeout)
+
+    def _wait(self, request, timeout):
+        timeout = min(timeout, WAIT_SECONDS)
+        self.ask(dict(request, timeout_ms=int(timeout * 1000)), timeout + SLACK_SECONDS)
 
 
 def _key(key):
@@ -412,7 +414,7 @@ def multi_get(keys: Iterable[str]) -> List[bytes]:
 
 
 def wait(keys: Union[str, Iterable[str]], timeout: float = 300.0) -> None:
-    """Returns when every key exists; raises TimedOut (naming a missing one) after seconds.
+    """Returns when every key exists; raises TimedOut (naming a missing one) after seconds, 24 hours at most.
 
     Other threads' key functions and barriers wait meanwhile; those of a Client of their own do not.
     """
