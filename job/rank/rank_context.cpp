@@ -23,13 +23,12 @@ Status read_number(const Environment& environment, const std::string& name, std:
     return {};
 }
 
-// torchrun and its likes set all four.
+}  // namespace
+
 bool is_launched(const Environment& environment) {
     return environment("RANK") && environment("WORLD_SIZE") && environment("MASTER_ADDR") &&
            environment("MASTER_PORT");
 }
-
-}  // namespace
 
 std::optional<std::string> process_environment(const std::string& name) {
     const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): see header

@@ -38,8 +38,12 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 // The process's own environment. Not while another thread calls setenv().
 std::optional<std::string> process_environment(const std::string& name);
 
+// Whether torchrun, or a launcher like it, started this process: RANK, WORLD_SIZE, MASTER_ADDR and
+// MASTER_PORT are all there.
+bool is_launched(const Environment& environment);
+
 // Reads RANK, WORLD_SIZE, …, LOCKSTEP_*. Without LOCKSTEP_SOCKET it is a rank as torchrun starts
-// one if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all there, and one rank alone otherwise.
+// one if is_launched(), and one rank alone otherwise.
 // invalid: a number that is none, or a rank outside its world.
 Result<RankContext> read_rank_context(const Environment& environment = process_environment);
 

@@ -161,6 +161,17 @@ class CPackage(harness.TestCase):
                                   capture_output=True, text=True, check=True)
             self.assertEqual(done.stdout, f"{local} 4\n")
 
+    def test_a_wrong_number_costs_none_of_the_others_and_mpirun_s_ranks_are_known(self):
+        # One of them made every rank "rank 0 of 1"; of mpirun's the rank was -1.
+        asks = ("import ctypes, sys; library = ctypes.CDLL(sys.argv[1]); library.lockstep_checkpoint_directory.restype = ctypes.c_char_p; "
+                "print(library.lockstep_rank(), library.lockstep_world_size(), library.lockstep_checkpoint_directory().decode())")
+        place = {"LOCKSTEP_JOB_ID": "ls-x", "LOCKSTEP_SOCKET": "/nowhere", "LOCKSTEP_CHECKPOINT_DIR": "/c"}
+        for more in ({"RANK": "3", "WORLD_SIZE": "4", "MASTER_PORT": "70000"},
+                     {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}):
+            done = subprocess.run([sys.executable, "-c", asks, BUILD / "lib" / "liblockstep.so"], env={**place, **more},
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, "3 4 /c\n")
+
     def test_by_hand_a_program_is_one_rank_and_reports_do_nothing(self):
         plain = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         for program in ("train_c", "train_cpp"):

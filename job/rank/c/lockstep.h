@@ -43,8 +43,9 @@ const char* lockstep_version(void);
 
 /* Whether Lockstep started this process. */
 bool lockstep_is_lockstep(void);
-/* Over the job, and on this node; from 0. -1 in a process that starts the ranks itself (launch node). Of ranks that
- * share a GPU (resources.ranks_per_gpu) LOCAL_RANK is the number of the GPU, lockstep_local_rank() the rank's own. */
+/* Over the job, and on this node; from 0. -1 in a process that starts the ranks itself (launch node): they are known
+ * by RANK, PADDLE_TRAINER_ID or OMPI_COMM_WORLD_RANK and by what these launchers set beside it. Of ranks that share a
+ * GPU (resources.ranks_per_gpu) LOCAL_RANK is the number of the GPU, lockstep_local_rank() the rank's own. */
 int32_t lockstep_rank(void);
 int32_t lockstep_world_size(void);
 int32_t lockstep_local_rank(void);

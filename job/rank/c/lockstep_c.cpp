@@ -4,7 +4,7 @@
 #include "job/rank/c/lockstep.h"
 #include "job/rank/checkpoint_request.hpp"
 #include "job/rank/client.hpp"
-#include "job/rank/rank_context.hpp"
+#include "job/rank/process_place.hpp"
 #include "job/rank/report.hpp"
 
 #include <pthread.h>
@@ -83,12 +83,9 @@ class Connection {
             return;
         }
         Json hello{{"op", "hello"}};
-        for (const auto& [name, variables] :
-             {std::pair{"rank", std::array{"RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK"}},
-              std::pair{"local_rank", std::array{"LOCAL_RANK", "PADDLE_RANK_IN_NODE",
-                                                 "OMPI_COMM_WORLD_LOCAL_RANK"}},
-              std::pair{"world_size",
-                        std::array{"WORLD_SIZE", "PADDLE_TRAINERS_NUM", "OMPI_COMM_WORLD_SIZE"}}}) {
+        for (const auto& [name, variables] : {std::pair{"rank", kRankNames.launchers},
+                                              std::pair{"local_rank", kLocalRankNames.launchers},
+                                              std::pair{"world_size", kWorldSizeNames.launchers}}) {
             for (const char* variable : variables) {
                 const auto text = process_environment(variable);
                 if (const auto number = text ? to_int(*text) : std::nullopt; number) {
@@ -107,39 +104,8 @@ class Connection {
     std::atomic<std::int64_t> dropped_{0};
 };
 
-struct Place {
-    RankContext context;
-    std::int32_t nodes = 1;
-    bool managed = false;
-};
-
-std::int32_t number_of(const char* name, std::int32_t otherwise) {
-    const auto text = process_environment(name);
-    const auto number = text ? to_int(*text) : std::nullopt;
-    return number && *number >= 0 && *number <= INT32_MAX ? static_cast<std::int32_t>(*number)
-                                                          : otherwise;
-}
-
-const Place& place() {
-    static const Place* const kOne = [] {
-        auto* one = new Place;
-        const auto read = read_rank_context();
-        one->context = read ? *read : RankContext{};
-        one->managed = !process_environment("LOCKSTEP_JOB_ID").value_or("").empty();
-        if (one->managed) {
-            one->nodes = number_of("LOCKSTEP_NODES", 1);
-            // LOCAL_RANK is the number of a GPU where ranks share one. Not in what a launcher has
-            // started within a rank: its own RANK and LOCAL_RANK belong together.
-            if (process_environment("RANK") == process_environment("LOCKSTEP_RANK")) {
-                one->context.local_rank = number_of("LOCKSTEP_LOCAL_RANK", one->context.local_rank);
-            }
-            if (!process_environment("RANK") && !process_environment("LOCKSTEP_RANK")) {
-                one->context.rank = -1;  // it starts the ranks itself
-                one->context.local_rank = -1;
-            }
-        }
-        return one;
-    }();
+const ProcessPlace& place() {
+    static const ProcessPlace* const kOne = new ProcessPlace{read_process_place()};
     return *kOne;
 }
 

@@ -10,8 +10,10 @@ class RankContext:
     """Where this process stands in its job. Without Lockstep: rank 0 of 1, and the names are empty.
 
     ``rank`` counts over the job, ``local_rank`` on the node; both are -1 in a process that launches the ranks
-    itself (launch node) and is none. ``generation`` counts the starts of the ranks in one allocation, ``attempt``
-    the allocations, both from 1: with either above that the job is going on after something was lost.
+    itself (launch node) and is none; those that it starts are known by RANK, PADDLE_TRAINER_ID or
+    OMPI_COMM_WORLD_RANK and what these launchers set beside it. ``generation`` counts the starts of the ranks in
+    one allocation, ``attempt`` the allocations, both from 1: with either above that the job is going on after
+    something was lost.
     """
 
     rank: int = 0
@@ -55,13 +57,15 @@ def context() -> RankContext:
     job = os.environ.get("LOCKSTEP_JOB_ID", "")
     if not job:
         return RankContext()
-    rank = _number(("LOCKSTEP_RANK", "RANK", "PADDLE_TRAINER_ID"), -1)
+    rank = _number(("LOCKSTEP_RANK", "RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK"), -1)
     hosts = os.environ.get("LOCKSTEP_HOSTS", "")
     return RankContext(
         rank=rank,
-        world_size=_number(("LOCKSTEP_WORLD_SIZE", "WORLD_SIZE"), 1),
-        local_rank=_number(("LOCKSTEP_LOCAL_RANK", "LOCAL_RANK", "PADDLE_RANK_IN_NODE"), -1),
-        local_world_size=_number(("LOCKSTEP_LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE"), 1),
+        world_size=_number(("LOCKSTEP_WORLD_SIZE", "WORLD_SIZE", "PADDLE_TRAINERS_NUM", "OMPI_COMM_WORLD_SIZE"), 1),
+        local_rank=_number(("LOCKSTEP_LOCAL_RANK", "LOCAL_RANK", "PADDLE_RANK_IN_NODE",
+                            "OMPI_COMM_WORLD_LOCAL_RANK"), -1),
+        local_world_size=_number(("LOCKSTEP_LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE"), 1),
         node_rank=_number(("LOCKSTEP_NODE_RANK",), 0),
         nodes=_number(("LOCKSTEP_NODES",), 1),
         job_id=job,
