@@ -117,7 +117,8 @@ bool is_attempt_name(const char* text) {
 // What agents and Slurm write for others to read; never agent.json, never a way out of the folder.
 bool is_log(const char* text) {
     bool known = false;
-    for (const char* const begin : {"rank-", "node-", "agent-", "batch.", "setup-", "evidence/"}) {
+    for (const char* const begin :
+         {"rank-", "node-", "agent-", "batch.", "setup-", "evidence/", "profile/"}) {
         known = known || std::strncmp(text, begin, std::strlen(begin)) == 0;
     }
     for (const char* at = text; *at != '\0'; ++at) {

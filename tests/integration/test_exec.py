@@ -344,10 +344,19 @@ class ForTheUser(Exec):
         asked = {"verb": OPEN_LOG, "job": JOB, "attempt": 1, "file": "rank-00000.log"}
         opened = self.call({**asked, **self.signed()})
         self.assertEqual((opened.status, opened.file), (DONE, b"loss 1\n"), opened)
+        # As job/model/evidence.hpp and profile.hpp name them. No file of a profile could be fetched.
+        for name in ("evidence/gen-1/rank-00000/stacks.txt", "profile/gen-1/take-1/rank-00000/2.stacks.txt"):
+            file = self.attempt() / name
+            file.parent.mkdir(parents=True)
+            file.write_text("seen\n")
+            for made in (file, *file.parents[:len(name.split("/")) - 1]):
+                os.chown(made, uid, -1)
+            taken = self.call({**asked, **self.signed(), "file": name})
+            self.assertEqual((taken.status, taken.file), (DONE, b"seen\n"), (name, taken))
         other = self.call({**asked, **self.signed(BOB)})
         self.assertIsNone(other.file, "the signature of another user opens another user's")
         for name in ("agent.json", "../a1/rank-00000.log", "rank-/../agent.json", "evidence/../agent.json", "/etc/shadow",
-                     "rank-.//x", ".bashrc", "rank-00001.log\n"):
+                     "profile/../agent.json", "profile", "rank-.//x", ".bashrc", "rank-00001.log\n"):
             self.refused({**asked, **self.signed(), "file": name})
         (self.attempt() / "rank-00002.log").symlink_to(self.place.root / "munge.key")
         os.mkfifo(self.attempt() / "rank-00003.log")
