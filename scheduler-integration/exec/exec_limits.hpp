@@ -13,5 +13,9 @@ inline constexpr unsigned kExecRequestSeconds = 10;
 inline constexpr unsigned kExecTotalSeconds = 300;
 // Of a program's output, and as much of its errors: squeue and sacct of a user with 10,000 jobs.
 inline constexpr std::size_t kExecOutputBytes = 16U << 20U;
+// Connections of one lockstepd at a time; those beyond it wait. Half of MaxConnections of
+// lockstep-exec.socket: systemd closes what is beyond that, and a submission whose connection was
+// closed may have been made. A process that was given up takes a moment to end.
+inline constexpr std::size_t kExecCallsAtOnce = 32;
 
 }  // namespace lockstep::limits

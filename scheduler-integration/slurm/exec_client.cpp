@@ -131,7 +131,37 @@ Result<ExecReply> read_reply(int fd, Deadline until) {
 
 }  // namespace
 
+Status ExecClient::take_place(std::chrono::milliseconds patience) {
+    std::unique_lock lock{mutex_};
+    const bool free =
+        freed_.wait_for(lock, patience, [this] { return stopped_ || calls_ < at_once_; });
+    if (stopped_) {
+        return fail(Errc::unavailable, "lockstepd is stopping");
+    }
+    if (!free) {
+        return fail(Errc::unavailable, "lockstep-exec has not answered " +
+                                           std::to_string(at_once_) + " other calls in time");
+    }
+    ++calls_;
+    return {};
+}
+
+void ExecClient::leave_place() {
+    {
+        const std::lock_guard lock{mutex_};
+        --calls_;
+    }
+    freed_.notify_one();
+}
+
 Result<ExecReply> ExecClient::call(const ExecOrder& order, std::chrono::milliseconds patience) {
+    LOCKSTEP_TRY(take_place(patience));
+    auto reply = call_now(order, patience);
+    leave_place();
+    return reply;
+}
+
+Result<ExecReply> ExecClient::call_now(const ExecOrder& order, std::chrono::milliseconds patience) {
     const Deadline until = std::chrono::steady_clock::now() + patience;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -176,6 +206,7 @@ Result<ExecReply> ExecClient::call(const ExecOrder& order, std::chrono::millisec
 void ExecClient::stop() {
     const std::lock_guard lock{mutex_};
     stopped_ = true;
+    freed_.notify_all();
     for (const int fd : open_) {
         ::shutdown(fd, SHUT_RDWR);
     }

@@ -415,6 +415,15 @@ class Installed(unittest.TestCase):
             for name in ("sitecustomize", "_lockstep_hooks", "_lockstep_ranks"):
                 self.assertRegex(run.stderr, rf"code object from '{re.escape(str(hooks))}/__pycache__/{name}\.\S*\.pyc'")
 
+    def test_the_socket_of_lockstep_exec_stays_open_under_any_burst_of_lockstepds(self):
+        """systemd closed it after 200 connections in 2 s, and each beyond MaxConnections without an answer."""
+        unit = (harness.SOURCE / "deploy/systemd/lockstep-exec.socket").read_text()
+        said = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
+        self.assertEqual(said.get("TriggerLimitIntervalSec"), "0")
+        limits = (harness.SOURCE / "scheduler-integration/exec/exec_limits.hpp").read_text()
+        at_once = int(re.search(r"kExecCallsAtOnce = (\d+);", limits)[1])
+        self.assertEqual(int(said["MaxConnections"]), 2 * at_once)
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
     def test_systemd_takes_the_unit_with_the_drop_in_of_the_slurm_page(self):
         page = (harness.SOURCE / "deploy/slurm/README.md").read_text()
