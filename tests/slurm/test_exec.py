@@ -142,6 +142,8 @@ class Exec(unittest.TestCase):
             self.assertEqual(done["state"], "succeeded", done)
             log = self.cli(user, tokens[user], "logs", job).stdout
             self.assertIn(f"I am {user}", log)
+            recent = self.cli(user, tokens[user], "logs", job, "--since", "10m").stdout
+            self.assertIn(f"I am {user}", recent)
             attempt = self.root / "runs" / user / job / "a1"
             uid = pwd.getpwnam(user).pw_uid
             self.assertEqual({path.stat().st_uid for path in attempt.rglob("*")}, {uid})

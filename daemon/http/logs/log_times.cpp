@@ -1,5 +1,7 @@
 #include "daemon/http/logs/log_times.hpp"
 
+#include "job/base/files.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,12 +10,21 @@
 
 namespace lockstep {
 namespace {
+
 constexpr std::int64_t kMarksAtOnce = 1024;
+
+UniqueFd open_marks(const std::filesystem::path& marks) {
+    if (is_foreign(marks)) {
+        auto fd = open_foreign(marks);
+        return fd ? std::move(*fd) : UniqueFd{};
+    }
+    return UniqueFd{::open(marks.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
 }
 
+}  // namespace
+
 LogTimes LogTimes::open(const std::filesystem::path& path) {
-    UniqueFd fd{
-        ::open(log_marks_path(path).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+    UniqueFd fd = open_marks(log_marks_path(path));
     struct stat info{};
     if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
         return LogTimes{UniqueFd{}, 0};

@@ -72,6 +72,30 @@ TEST_F(RankLogReaderTest, StampsEachLineOnceHoweverItIsCut) {
     }
 }
 
+// With lockstep-exec the log was opened as its user, and the marks were not: `lockstep logs
+// --since` left out every line.
+TEST_F(RankLogReaderTest, LinesOfALogInAFolderOfAnothersHaveTheirTimes) {
+    write("one\ntwo\n");
+    {
+        std::ofstream marks{log_marks_path(path_), std::ios::binary};
+        const auto row = encode_log_mark({0, 1'763'687'000'000, 1});
+        marks.write(row.data(), row.size());
+    }
+    const std::filesystem::path closed = "/lockstep-test/closed-to-lockstepd";
+    set_foreign_folder(closed, [this](const std::filesystem::path& path) -> Result<UniqueFd> {
+        const auto real = folder_ / path.filename().string();
+        UniqueFd fd{::open(real.c_str(), O_RDONLY | O_CLOEXEC)};
+        return fd ? Result<UniqueFd>{std::move(fd)} : fail(Errc::not_found, "it is not there");
+    });
+    const std::string log = (closed / "rank-00000.log").string();
+    LogTimes times = LogTimes::open(log);
+    const auto reader = RankLogReader::open(log);
+    set_foreign_folder({}, {});
+    ASSERT_TRUE(reader);
+    EXPECT_EQ(reader->read(0, 100, &times)->text,
+              "2025-11-21T01:03:20.000Z 1 one\n2025-11-21T01:03:20.000Z 1 two\n");
+}
+
 TEST_F(RankLogReaderTest, WithoutMarksNoLineHasATime) {
     write("one\ntwo\n");
     LogTimes times = LogTimes::open(path_);
