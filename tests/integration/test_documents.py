@@ -415,6 +415,16 @@ class Installed(unittest.TestCase):
             for name in ("sitecustomize", "_lockstep_hooks", "_lockstep_ranks"):
                 self.assertRegex(run.stderr, rf"code object from '{re.escape(str(hooks))}/__pycache__/{name}\.\S*\.pyc'")
 
+    def test_lockstep_execs_sample_does_not_take_the_folder_that_is_lockstepds(self):
+        """It named the runs-dir of the operator's page: `install -d` opened it to all, then --check refused it."""
+        sample = (harness.SOURCE / "deploy/slurm/exec.conf").read_text()
+        runs = re.search(r"^runs = (\S+)$", sample, re.MULTILINE)[1]
+        self.assertIn(f"install -d -m 0755 {runs};", (harness.SOURCE / "scheduler-integration/exec/README.md").read_text())
+        for page in ("deploy/operator.md", "deploy/slurm/README.md", "deploy/packages/lockstepd.toml"):
+            own = re.findall(r"runs-dir[ =\"]+([^\s\"]+)", (harness.SOURCE / page).read_text())
+            self.assertTrue(own, page)
+            self.assertNotIn(runs, own, page)
+
     def test_the_socket_of_lockstep_exec_stays_open_under_any_burst_of_lockstepds(self):
         """systemd closed it after 200 connections in 2 s, and each beyond MaxConnections without an answer."""
         unit = (harness.SOURCE / "deploy/systemd/lockstep-exec.socket").read_text()
