@@ -57,24 +57,23 @@ Task<Result<ExecReply>> SlurmExec::call(ExecOrder order, std::string what,
     using Answer = std::shared_ptr<Result<ExecReply>>;
     const std::function<Answer()> work = [signers = signers_, user = user_, order, request,
                                           patience]() -> Answer {
+        if (request == nullptr) {
+            return std::make_shared<Result<ExecReply>>(signers->ask(user, order, patience));
+        }
         ExecOrder whole = order;
-        const auto signature =
-            request != nullptr ? signers->kept(user, request->signature) : signers->any_of(user);
+        const auto signature = signers->kept(user, request->signature);
         if (!signature) {
             return std::make_shared<Result<ExecReply>>(fail(signature.error()));
         }
         whole.credential = signature->credential;
         whole.statement = signature->statement;
-        if (request != nullptr) {
-            auto ticket = read_plain_file(
-                std::filesystem::path{request->own_directory} / wire::kAttemptFileName,
-                kTicketBytes);
-            if (!ticket) {
-                return std::make_shared<Result<ExecReply>>(
-                    fail(Errc::unavailable, ticket.error().message));
-            }
-            whole.ticket = std::move(*ticket);
+        auto ticket = read_plain_file(
+            std::filesystem::path{request->own_directory} / wire::kAttemptFileName, kTicketBytes);
+        if (!ticket) {
+            return std::make_shared<Result<ExecReply>>(
+                fail(Errc::unavailable, ticket.error().message));
         }
+        whole.ticket = std::move(*ticket);
         return std::make_shared<Result<ExecReply>>(signers->client().call(whole, patience));
     };
     const Answer answer = co_await on_thread<Answer>(calls_, work);

@@ -18,6 +18,9 @@ std::string text_of(const Json& json, const char* name) {
     return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+constexpr const char* kSpare = "spare";
+constexpr int kTries = 4;  // signatures for one question
+
 bool is_signature_name(const std::string& name) {
     return name.size() == 64 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
@@ -99,7 +102,8 @@ Task<Result<std::string>> SlurmSigners::take(std::string user, Signature signatu
             return Result<std::string>{fail(kept.error())};
         }
         const std::lock_guard lock{mutex_};
-        newest_[user] = {signature.credential, statement};
+        newest_[user] = {name, {signature.credential, statement}};
+        refused_[user].erase(name);
         return Result<std::string>{std::move(name)};
     };
     co_return co_await on_thread<Result<std::string>>(files_, work);
@@ -110,6 +114,11 @@ Result<SlurmSigners::Kept> SlurmSigners::kept(const std::string& user,
     if (!is_slurm_user(user) || !is_signature_name(name)) {
         return fail(Errc::not_found, "there is no such signature");
     }
+    return read(user, name);
+}
+
+Result<SlurmSigners::Kept> SlurmSigners::read(const std::string& user,
+                                              const std::string& name) const {
     const auto text =
         read_plain_file(folder_ / user / (name + ".json"), limits::kSignatureFileBytes);
     const auto json = text ? parse_json(*text) : fail(text.error());
@@ -128,10 +137,25 @@ Result<std::string> SlurmSigners::document(const std::string& user, const std::s
     return text_of(*json, "document");
 }
 
+// The newest stays as the spare one: the user's jobs in Slurm are asked for, and what is left of
+// removed ones is cancelled, also when the user has none here.
 Status SlurmSigners::forget(const std::string& user, const std::string& name) {
+    if (!is_slurm_user(user) || !is_signature_name(name)) {
+        return {};
+    }
     std::error_code ec;
-    if (is_slurm_user(user) && is_signature_name(name)) {
-        std::filesystem::remove(folder_ / user / (name + ".json"), ec);
+    const auto newest = newest_of(user);
+    const std::filesystem::path file = folder_ / user / (name + ".json");
+    if (!newest || newest->name != name) {
+        std::filesystem::remove(file, ec);
+    } else {
+        std::filesystem::rename(file, folder_ / user / (std::string{kSpare} + ".json"), ec);
+        const std::lock_guard lock{mutex_};
+        refused_[user].erase(kSpare);
+        if (const auto found = newest_.find(user);
+            found != newest_.end() && found->second.name == name) {
+            found->second.name = kSpare;
+        }
     }
     return ec ? Status{fail(Errc::internal, "cannot remove a signature: " + ec.message())}
               : Status{};
@@ -148,22 +172,79 @@ std::vector<std::string> SlurmSigners::users() const {
     return out;
 }
 
-Result<SlurmSigners::Kept> SlurmSigners::any_of(const std::string& user) const {
+// Of those that have not been refused.
+Result<SlurmSigners::Named> SlurmSigners::newest_of(const std::string& user) const {
+    std::set<std::string> refused;
     {
         const std::lock_guard lock{mutex_};
         if (const auto found = newest_.find(user); found != newest_.end()) {
             return found->second;
         }
+        if (const auto found = refused_.find(user); found != refused_.end()) {
+            refused = found->second;
+        }
     }
+    std::vector<std::pair<std::filesystem::file_time_type, std::string>> files;
     std::error_code ec;
     for (const auto& entry : std::filesystem::directory_iterator{folder_ / user, ec}) {
-        if (auto found = kept(user, entry.path().stem().string())) {
+        std::string name = entry.path().stem().string();
+        const bool one = entry.path().extension() == ".json" && !refused.contains(name) &&
+                         (name == kSpare || is_signature_name(name));
+        if (const auto time = entry.last_write_time(ec); one && !ec) {
+            files.emplace_back(time, std::move(name));
+        }
+    }
+    std::sort(files.rbegin(), files.rend());
+    for (const auto& [time, name] : files) {
+        if (auto found = read(user, name)) {
+            // Unless one has been taken meanwhile.
             const std::lock_guard lock{mutex_};
-            newest_[user] = *found;
-            return found;
+            return newest_.try_emplace(user, Named{name, std::move(*found)}).first->second;
         }
     }
     return fail(Errc::unavailable, "there is no signature of " + printable(user) + "'s");
+}
+
+// Whether it is not for the signature that something was refused.
+bool SlurmSigners::is_taken(const std::string& user, const Kept& signature) const {
+    ExecOrder order;
+    order.what = exec::What::signature;
+    order.credential = signature.credential;
+    order.statement = signature.statement;
+    const auto reply = client_->call(order, limits::kSignerPatience);
+    return !reply || reply->status == exec::Status::failed ||
+           (reply->status == exec::Status::done && reply->message.starts_with(user + " "));
+}
+
+void SlurmSigners::set_aside(const std::string& user, const std::string& name) const {
+    const std::lock_guard lock{mutex_};
+    refused_[user].insert(name);
+    if (const auto found = newest_.find(user);
+        found != newest_.end() && found->second.name == name) {
+        newest_.erase(found);
+    }
+}
+
+Result<ExecReply> SlurmSigners::ask(const std::string& user, ExecOrder order,
+                                    std::chrono::milliseconds patience) const {
+    Result<ExecReply> reply{fail(Errc::unavailable, "no signature was tried")};
+    for (int tries = 0; tries < kTries; ++tries) {
+        const auto newest = newest_of(user);
+        if (!newest) {
+            // Not for good: it may have been for lockstep-exec's configuration, or its clock.
+            const std::lock_guard lock{mutex_};
+            refused_.erase(user);
+            return tries == 0 ? Result<ExecReply>{fail(newest.error())} : std::move(reply);
+        }
+        order.credential = newest->signature.credential;
+        order.statement = newest->signature.statement;
+        reply = client_->call(order, patience);
+        if (!reply || reply->status != exec::Status::refused || is_taken(user, newest->signature)) {
+            return reply;
+        }
+        set_aside(user, newest->name);
+    }
+    return reply;
 }
 
 std::filesystem::path SlurmSigners::folder(const std::string& user, const JobId& job,
@@ -181,8 +262,6 @@ Result<UniqueFd> SlurmSigners::open(const std::filesystem::path& path) const {
     if (part == below.end() || !attempt || *attempt < 1) {
         return fail(Errc::denied, path.string() + ": no file of an attempt");
     }
-    const auto signature = any_of(parts[0]);
-    LOCKSTEP_TRY(signature);
     ExecOrder order;
     order.verb = exec::Verb::open_log;
     order.job = parts[1];
@@ -190,9 +269,7 @@ Result<UniqueFd> SlurmSigners::open(const std::filesystem::path& path) const {
     for (std::size_t i = 3; i < parts.size(); ++i) {
         order.file += (i > 3 ? "/" : "") + parts[i];
     }
-    order.credential = signature->credential;
-    order.statement = signature->statement;
-    auto reply = client_->call(order, limits::kSignerPatience);
+    auto reply = ask(parts[0], std::move(order), limits::kSignerPatience);
     LOCKSTEP_TRY(reply);
     if (reply->status == exec::Status::failed) {
         return fail(Errc::not_found, path.string() + ": " + printable(reply->message));

@@ -1,8 +1,9 @@
 // The users whose signatures lockstepd holds, each signature in a file of its own with mode 0600:
-// <folder>/<user>/<SHA-256 of the statement>.json. A credential is worth nothing to whoever finds
-// it: only lockstep-exec takes it, from lockstepd alone, and only for the job it was made for; all
-// the same it is in no event, answer or log. lockstep-exec checks them. Control thread, but for
-// open() and any_of().
+// <folder>/<user>/<SHA-256 of the statement>.json; spare.json is the newest of those that no job
+// needs any more, for what is asked about a user without jobs. A credential is worth nothing to
+// whoever finds it: only lockstep-exec takes it, from lockstepd alone, and only for the job it was
+// made for; all the same it is in no event, answer or log. lockstep-exec checks them. Control
+// thread, but for open(), kept() and ask().
 #pragma once
 
 #include "job/async/on_thread.hpp"
@@ -13,6 +14,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -46,12 +49,24 @@ class SlurmSigners final : public Signatures {
     std::vector<std::string> users() const;
     // Blocking. not_found: there is none of that name.
     Result<Kept> kept(const std::string& user, const std::string& name) const;
-    // One of the user's, for what any of them allows. Blocking.
-    Result<Kept> any_of(const std::string& user) const;
+    // What any of the user's signatures allows, with the newest that lockstep-exec still takes.
+    // Blocking. As ExecClient::call; unavailable, too: there is none.
+    Result<ExecReply> ask(const std::string& user, ExecOrder order,
+                          std::chrono::milliseconds patience) const;
 
   private:
+    struct Named {
+        std::string name;  // of its file
+        Kept signature;
+    };
+
     SlurmSigners(std::shared_ptr<ExecClient> client, std::filesystem::path folder)
         : client_(std::move(client)), folder_(std::move(folder)) {}
+
+    Result<Kept> read(const std::string& user, const std::string& name) const;
+    Result<Named> newest_of(const std::string& user) const;
+    bool is_taken(const std::string& user, const Kept& signature) const;
+    void set_aside(const std::string& user, const std::string& name) const;
 
     std::shared_ptr<ExecClient> client_;
     std::filesystem::path folder_;
@@ -60,8 +75,9 @@ class SlurmSigners final : public Signatures {
     std::string slurm_bin_;
     Signing signing_;
     net::thread_pool files_{2};
-    mutable std::mutex mutex_;                    // guards the one below
-    mutable std::map<std::string, Kept> newest_;  // by user
+    mutable std::mutex mutex_;                     // guards the two below
+    mutable std::map<std::string, Named> newest_;  // by user
+    mutable std::map<std::string, std::set<std::string>> refused_;
 };
 
 // What lockstep-exec says when it does not do what it was asked.

@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/actor/job_folder.hpp"
+#include "daemon/control/jobs/signature_use.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
@@ -75,6 +76,8 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
     };
     const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
     LOCKSTEP_CO_TRY(row);
+    auto reading = signature_of(context_, job);
+    const std::string signature = co_await std::move(reading);
     RemovalRow removal;
     removal.job = job;
     removal.removed_at = context_.clock.wall();
@@ -85,6 +88,7 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
         co_return fail(Errc::not_found, "no job " + id);
     }
     lifecycle_.removed(id, (*row)->user, (*row)->state);
+    forget_unused_signature(context_, registry_, (*row)->user, signature);
     retention_.hurry();
     co_return Status{};
 }

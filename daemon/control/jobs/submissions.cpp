@@ -1,6 +1,7 @@
 #include "daemon/control/jobs/submissions.hpp"
 
 #include "daemon/control/actor/job_folder.hpp"
+#include "daemon/control/jobs/signature_use.hpp"
 #include "daemon/control/jobs/submission_checks.hpp"
 #include "job/async/slices.hpp"
 #include "job/base/limits.hpp"
@@ -140,6 +141,15 @@ Task<Result<std::string>> Submissions::take_signature(std::string user,
     co_return co_await std::move(taking);
 }
 
+SubmitResult<void> Submissions::check_room(std::size_t count) const {
+    if (registry_.unfinished().size() + count > limits::kActiveJobs) {
+        return refuse({SubmitFailure::too_many_jobs, Errc::exhausted,
+                       "limit: " + std::to_string(limits::kActiveJobs) +
+                           " jobs are unfinished; try again later"});
+    }
+    return {};
+}
+
 // One `submitted` event a job, in the order of the sweep, and what is stored of it. A thousand jobs
 // take seconds: others have their turn between them, so that events get their numbers at the end,
 // with no turn of anybody's before they are handed to the store.
@@ -156,10 +166,13 @@ Task<SubmitResult<Submissions::NewJobs>> Submissions::make_jobs(const Caller& ca
     if (const auto same = check_rendered(caller.user, request, *warnings); !same) {
         co_return refuse(same.error());
     }
+    const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
+    if (const auto room = check_room(count); !room) {
+        co_return refuse(room.error());
+    }
     // Last, so that nobody signs in vain what is refused anyway.
     const auto signature = co_await take_signature(caller.user, request);
     LOCKSTEP_CO_TRY(signature);
-    const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
     NewJobs out;
     out.signature = *signature;
     out.write.idempotency_key = request.idempotency_key;
@@ -201,10 +214,10 @@ Task<SubmitResult<Submissions::NewJobs>> Submissions::make_jobs(const Caller& ca
             co_await slices.rest();
         }
     }
-    if (registry_.unfinished().size() + count > limits::kActiveJobs) {
-        co_return refuse({SubmitFailure::too_many_jobs, Errc::exhausted,
-                          "limit: " + std::to_string(limits::kActiveJobs) +
-                              " jobs are unfinished; try again later"});
+    // Others have had their turn.
+    if (const auto room = check_room(count); !room) {
+        forget_unused_signature(context_, registry_, caller.user, out.signature);
+        co_return refuse(room.error());
     }
     co_return out;
 }
@@ -288,10 +301,13 @@ Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest r
     }
     number(*made);
     const auto done = co_await context_.store.submit(std::move(made->write));
+    if (!done && done.error().code == Errc::exhausted) {  // of other failures it is not known
+        forget_unused_signature(context_, registry_, caller.user, made->signature);
+    }
     LOCKSTEP_CO_TRY(done);
     if (done->other_body || done->repeated) {
         if (done->other_body) {  // that of the same submission is the stored job's own
-            forget_signature(caller.user, made->signature);
+            forget_unused_signature(context_, registry_, caller.user, made->signature);
         }
         co_return co_await answer_again(caller, *done);
     }
@@ -319,16 +335,6 @@ Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest r
         log::error("cannot put a job in line", {{"job", out.id}, {"what", placed.error().message}});
     }
     co_return out;
-}
-
-void Submissions::forget_signature(const std::string& user, const std::string& name) const {
-    Signatures* const signatures = context_.scheduler.signatures();
-    if (signatures == nullptr || name.empty()) {
-        return;
-    }
-    if (const Status done = signatures->forget(user, name); !done) {
-        log::warn("a signature stays", {{"what", done.error().message}});
-    }
 }
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ class Submissions {
     Task<SubmitResult<std::optional<Submitted>>> stored_before(const Caller& caller,
                                                                const SubmitRequest& request);
     Task<Result<std::string>> take_signature(std::string user, const SubmitRequest& request);
-    void forget_signature(const std::string& user, const std::string& name) const;
+    SubmitResult<void> check_room(std::size_t count) const;  // for so many jobs more
     // submission_render.cpp
     SubmitResult<void> check_rendered(const std::string& user, const SubmitRequest& request,
                                       const std::vector<std::string>& warnings) const;

@@ -90,6 +90,7 @@ class TestScheduler final : public SlurmDriver {
         co_return seen;
     }
     std::optional<std::string> leaving(const JobId&) const override { return left; }
+    Signatures* signatures() override { return signed_with; }
     Task<Status> cancel(JobId, std::int32_t) override {
         ++cancels;
         seen.state = obeys ? AllocationState::ended : seen.state;
@@ -97,6 +98,7 @@ class TestScheduler final : public SlurmDriver {
     }
     Task<Status> ping() override { co_return Status{}; }
     Cluster machines;
+    Signatures* signed_with = nullptr;
     bool runs_scripts = true;
     bool keeps_time = false;
     std::optional<slurm::BatchSite> batch_site;  // set: it runs batch scripts
