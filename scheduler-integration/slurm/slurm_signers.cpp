@@ -20,6 +20,9 @@ std::string text_of(const Json& json, const char* name) {
 
 constexpr const char* kSpare = "spare";
 constexpr int kTries = 4;  // signatures for one question
+// After an open that took all its patience. All attempts are on one file system: while it stands
+// still each open would take as long, on the control thread, too.
+constexpr auto kOpenAgain = std::chrono::seconds{10};
 
 bool is_signature_name(const std::string& name) {
     return name.size() == 64 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -36,7 +39,8 @@ Error exec_error(const ExecReply& reply) {
 
 Result<std::unique_ptr<SlurmSigners>> SlurmSigners::begin(std::shared_ptr<ExecClient> client,
                                                           std::filesystem::path folder,
-                                                          bool gpus_as_gres) {
+                                                          bool gpus_as_gres,
+                                                          std::chrono::milliseconds open_patience) {
     ExecOrder order;
     order.what = exec::What::about;
     const auto reply = client->call(order, limits::kSignerPatience);
@@ -44,7 +48,8 @@ Result<std::unique_ptr<SlurmSigners>> SlurmSigners::begin(std::shared_ptr<ExecCl
     if (reply->status != exec::Status::done) {
         return fail(exec_error(*reply));
     }
-    std::unique_ptr<SlurmSigners> out{new SlurmSigners{std::move(client), std::move(folder)}};
+    std::unique_ptr<SlurmSigners> out{
+        new SlurmSigners{std::move(client), std::move(folder), open_patience}};
     for (const std::string& line : split(reply->message, '\n')) {
         const auto blank = line.find(' ');
         const std::string key = line.substr(0, blank);
@@ -269,7 +274,17 @@ Result<UniqueFd> SlurmSigners::open(const std::filesystem::path& path) const {
     for (std::size_t i = 3; i < parts.size(); ++i) {
         order.file += (i > 3 ? "/" : "") + parts[i];
     }
-    auto reply = ask(parts[0], std::move(order), limits::kSignerPatience);
+    {
+        const std::lock_guard lock{mutex_};
+        if (std::chrono::steady_clock::now() < open_again_) {
+            return fail(Errc::timed_out, path.string() + ": files there have just not been opened");
+        }
+    }
+    auto reply = ask(parts[0], std::move(order), open_patience_);
+    if (!reply && reply.error().code == Errc::timed_out) {
+        const std::lock_guard lock{mutex_};
+        open_again_ = std::chrono::steady_clock::now() + kOpenAgain;
+    }
     LOCKSTEP_TRY(reply);
     if (reply->status == exec::Status::failed) {
         return fail(Errc::not_found, path.string() + ": " + printable(reply->message));

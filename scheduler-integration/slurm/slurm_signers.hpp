@@ -7,9 +7,11 @@
 #pragma once
 
 #include "job/async/on_thread.hpp"
+#include "job/base/limits.hpp"
 #include "scheduler-integration/signatures.hpp"
 #include "scheduler-integration/slurm/exec_client.hpp"
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,9 +30,11 @@ class SlurmSigners final : public Signatures {
     };
 
     // Asks lockstep-exec what it is. unavailable, denied: it does not answer, or refuses.
-    static Result<std::unique_ptr<SlurmSigners>> begin(std::shared_ptr<ExecClient> client,
-                                                       std::filesystem::path folder,
-                                                       bool gpus_as_gres);
+    // `open_patience`: what open() has for a file; when one has taken that, others fail at once for
+    // some seconds (timed_out).
+    static Result<std::unique_ptr<SlurmSigners>> begin(
+        std::shared_ptr<ExecClient> client, std::filesystem::path folder, bool gpus_as_gres,
+        std::chrono::milliseconds open_patience = limits::kSignerPatience);
 
     const Signing& signing() const override { return signing_; }
     Task<Result<std::string>> take(std::string user, Signature signature, std::string statement,
@@ -60,8 +64,9 @@ class SlurmSigners final : public Signatures {
         Kept signature;
     };
 
-    SlurmSigners(std::shared_ptr<ExecClient> client, std::filesystem::path folder)
-        : client_(std::move(client)), folder_(std::move(folder)) {}
+    SlurmSigners(std::shared_ptr<ExecClient> client, std::filesystem::path folder,
+                 std::chrono::milliseconds open_patience)
+        : client_(std::move(client)), folder_(std::move(folder)), open_patience_(open_patience) {}
 
     Result<Kept> read(const std::string& user, const std::string& name) const;
     Result<Named> newest_of(const std::string& user) const;
@@ -70,14 +75,16 @@ class SlurmSigners final : public Signatures {
 
     std::shared_ptr<ExecClient> client_;
     std::filesystem::path folder_;
+    std::chrono::milliseconds open_patience_;
     std::filesystem::path runs_;
     std::string agent_;
     std::string slurm_bin_;
     Signing signing_;
     net::thread_pool files_{2};
-    mutable std::mutex mutex_;                     // guards the two below
+    mutable std::mutex mutex_;                     // guards those below
     mutable std::map<std::string, Named> newest_;  // by user
     mutable std::map<std::string, std::set<std::string>> refused_;
+    mutable std::chrono::steady_clock::time_point open_again_{};  // not before
 };
 
 // What lockstep-exec says when it does not do what it was asked.

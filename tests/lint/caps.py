@@ -190,6 +190,7 @@ LOCAL = {
     "scheduler-integration/slurm/slurm_reason.cpp": {"kMostBytes": "text"},
     "scheduler-integration/slurm/slurm_renamed.cpp": {"kSlurmJobBytes": "read"},
     "scheduler-integration/slurm/slurm_settle.cpp": {"kTailBytes": "text", "kLineBytes": "text"},
+    "scheduler-integration/slurm/slurm_signers.cpp": {"kOpenAgain": "retry"},
     "scheduler-integration/slurm/slurm_users.cpp": {"kBeginAgain": "retry"},
     "scheduler-integration/slurm/text_rows.cpp": {"kBytes": "text"},
 }

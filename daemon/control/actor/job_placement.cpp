@@ -104,6 +104,11 @@ Task<void> JobPlacement::place() {
 
 // The scheduler's word is all there is of an attempt that no agent has called in from.
 Task<void> JobPlacement::end_unclaimed(const Observation& seen) {
+    const std::int32_t number = job().attempt()->number;
+    const auto words = co_await first_last_words();
+    if (job().attempt() == nullptr || job().attempt()->number != number) {
+        co_return;
+    }
     Draft next = draft();
     event::FaultSeen fault;
     fault.attempt = job().attempt()->number;
@@ -116,7 +121,7 @@ Task<void> JobPlacement::end_unclaimed(const Observation& seen) {
         fault.message = "no lockstepd was there for its agents, and they have ended";
         fault.unwatched = true;
     }
-    if (const auto words = first_last_words()) {
+    if (words) {
         fault.message += "; the agent of " + words->node + ": " + words->reason;
     }
     next.add(std::move(fault));
@@ -130,13 +135,19 @@ bool JobPlacement::was_unwatched(const Observation& seen) const {
 }
 
 // Of the agents that came with nobody hearing them: the daemon's certificate was another one, say.
-std::optional<wire::GaveUpFile> JobPlacement::first_last_words() const {
-    for (std::int32_t node = 0; node < job().spec.resources.allocated_nodes(); ++node) {
-        if (auto words = read_gave_up(job().attempt()->directory, node, "")) {
-            return words;
+// On another thread: there is a file for each node, and with lockstep-exec a process for each file.
+Task<std::optional<wire::GaveUpFile>> JobPlacement::first_last_words() {
+    using Words = std::optional<wire::GaveUpFile>;
+    const std::function<Words()> read = [directory = job().attempt()->directory,
+                                         nodes = job().spec.resources.allocated_nodes()]() {
+        for (std::int32_t node = 0; node < nodes; ++node) {
+            if (auto words = read_gave_up(directory, node, "")) {
+                return words;
+            }
         }
-    }
-    return std::nullopt;
+        return Words{};
+    };
+    co_return co_await on_thread<Words>(context_.files, read);
 }
 
 void JobPlacement::look_whether_aside(const Observation& seen) {

@@ -62,7 +62,7 @@ class JobPlacement {
     bool nodes_are_due();
     Task<void> end_unclaimed(const Observation& seen);
     bool was_unwatched(const Observation& seen) const;
-    std::optional<wire::GaveUpFile> first_last_words() const;
+    Task<std::optional<wire::GaveUpFile>> first_last_words();
     void look_whether_aside(const Observation& seen);
     void set_aside(bool aside);
     void learn_nodes(const Observation& seen);

@@ -170,6 +170,7 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
     // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
     const bool absent = seen.kind == Observation::Kind::absent;
     const bool over = allocation_ended(seen);
+    MemoryWords memory;
     LinkWalk walk{run.links};
     for (std::int32_t slot = 0; slot < draft.before().spec.resources.allocated_nodes(); ++slot) {
         if (walk.at(slot) != nullptr) {
@@ -193,7 +194,7 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
         if (over && known) {
             continue;  // why it failed is known; that nobody is there any more follows from it
         }
-        event::FaultSeen fault = how_it_was_lost(draft.job(), slot, seen);
+        event::FaultSeen fault = how_it_was_lost(draft.job(), slot, seen, memory);
         // With the whole allocation gone it need not be this node's fault.
         const auto nodes =
             static_cast<std::size_t>(draft.before().spec.resources.allocated_nodes());
@@ -229,8 +230,13 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
 void LossWatch::read_result_of(Draft& draft, std::int32_t slot) const {
     const Attempt& attempt = *draft.job().attempt();
     const Generation* live = draft.job().live_generation();
+    // Where nothing in it can be news it is not read: with lockstep-exec each file takes a process.
+    const std::int32_t node = live == nullptr ? -1 : live->node_rank_of(slot);
+    if (node < 0 || node_ended(draft.job(), node)) {
+        return;
+    }
     const auto result = files_.result(attempt, slot);
-    if (!result || live == nullptr || result->generation != live->number) {
+    if (!result || result->generation != live->number) {
         return;
     }
     const auto claim = attempt.claims.find(slot);
@@ -246,7 +252,7 @@ void LossWatch::read_result_of(Draft& draft, std::int32_t slot) const {
 }
 
 event::FaultSeen LossWatch::how_it_was_lost(const Job& job, std::int32_t slot,
-                                            const Observation& seen) const {
+                                            const Observation& seen, MemoryWords& memory) const {
     const Attempt& attempt = *job.attempt();
     const auto claim = attempt.claims.find(slot);
     const bool claimed = claim != attempt.claims.end();
@@ -265,16 +271,19 @@ event::FaultSeen LossWatch::how_it_was_lost(const Job& job, std::int32_t slot,
         fault.message += why.empty() ? "" : ": " + why;
     }
     if (!attempt.allocation.empty()) {
-        blame_memory(job, fault);
+        blame_memory(job, fault, memory);
     }
     return fault;
 }
 
 // A scheduler may end all of a job that passes its memory and call it failed; only its logs say of
 // what.
-void LossWatch::blame_memory(const Job& job, event::FaultSeen& fault) const {
+void LossWatch::blame_memory(const Job& job, event::FaultSeen& fault, MemoryWords& memory) const {
     const Attempt& attempt = *job.attempt();
-    const auto found = files_.memory(attempt, job.spec.resources.allocated_nodes());
+    if (!std::exchange(memory.asked, true)) {
+        memory.found = files_.memory(attempt, job.spec.resources.allocated_nodes());
+    }
+    const auto& found = memory.found;
     if (!found) {
         return;
     }

@@ -37,10 +37,15 @@ class LossWatch {
     static void lose_stuck(Draft& draft, const AttemptRun& run);
 
   private:
+    // The logs of all nodes are read for it: once, however many are lost at a time.
+    struct MemoryWords {
+        bool asked = false;
+        std::optional<MemoryEvidence> found{};
+    };
     void read_result_of(Draft& draft, std::int32_t slot) const;
-    event::FaultSeen how_it_was_lost(const Job& job, std::int32_t slot,
-                                     const Observation& seen) const;
-    void blame_memory(const Job& job, event::FaultSeen& fault) const;
+    event::FaultSeen how_it_was_lost(const Job& job, std::int32_t slot, const Observation& seen,
+                                     MemoryWords& memory) const;
+    void blame_memory(const Job& job, event::FaultSeen& fault, MemoryWords& memory) const;
 
     const LeftBehind& files_;
     std::optional<std::chrono::steady_clock::time_point> looked_;  // Surroundings::timers

@@ -22,6 +22,7 @@ namespace lockstep {
 class SetFiles final : public LeftBehind {
   public:
     std::optional<wire::ResultFile> result(const Attempt&, std::int32_t slot) const override {
+        ++results_read;
         const auto found = results.find(slot);
         return found == results.end() ? std::nullopt : std::optional{found->second};
     }
@@ -30,10 +31,13 @@ class SetFiles final : public LeftBehind {
         return std::nullopt;
     }
     std::optional<MemoryEvidence> memory(const Attempt&, std::int32_t) const override {
+        ++memory_read;
         return std::nullopt;
     }
 
     std::map<std::int32_t, wire::ResultFile> results{};  // by slot
+    mutable int results_read = 0;
+    mutable int memory_read = 0;
 };
 
 class JobMachineTest : public ::testing::Test {
@@ -71,11 +75,13 @@ class JobMachineTest : public ::testing::Test {
         }
         return out;
     }
-    AgentPtr hello(std::int32_t slot) {
+    AgentPtr hello(std::int32_t slot, const std::string& allocation = "") {
         const auto link = std::make_shared<Agent>(1, "10.0.0." + std::to_string(slot));
         link->node_rank = slot;
         link->last_heard = at_.steady;
-        take(AgentInput{link, said(slot)});
+        wire::Hello first = said(slot);
+        first.allocation = allocation;
+        take(AgentInput{link, std::move(first)});
         return link;
     }
     static wire::Hello said(std::int32_t slot) {
@@ -103,10 +109,10 @@ class JobMachineTest : public ::testing::Test {
         }
     }
     // All nodes there, the first generation's ranks started.
-    void start() {
+    void start(const std::string& allocation = "") {
         agents_.clear();
         for (std::int32_t slot = 0; slot < job().spec.resources.allocated_nodes(); ++slot) {
-            agents_.push_back(hello(slot));
+            agents_.push_back(hello(slot, allocation));
         }
         for (const AgentPtr& one : agents_) {
             take(AgentInput{one, join()});

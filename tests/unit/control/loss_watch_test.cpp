@@ -115,6 +115,40 @@ TEST_F(LossWatchTest, TheResultOfThisGenerationSaysWhatItsRanksDid) {
     EXPECT_EQ(job().live_generation()->first_failure->exit_code, 3);
 }
 
+// With lockstep-exec each file takes a process: at the end of a job of 256 nodes nobody was
+// answered for seconds.
+TEST_F(LossWatchTest, ResultsAreReadOfThoseOnlyWhoseEndHasNotBeenHeard) {
+    start();
+    look();
+    ended(0, 0);
+    take(AgentGoneInput{agents_[0]});
+    take(AgentGoneInput{agents_[1]});
+    pass(seconds{1});
+    Observation over;
+    over.kind = Observation::Kind::state;
+    over.state = AllocationState::ended;
+    look(over);
+    EXPECT_EQ(files_.results_read, 1) << "of node 1";
+    place(R"({"nodes":2})");
+    files_.results_read = 0;
+    look(over);
+    EXPECT_EQ(files_.results_read, 0) << "no agent has come, so no rank has run";
+}
+
+TEST_F(LossWatchTest, HoweverManyNodesAreLostAtATimeTheLogsAreSearchedOnce) {
+    place(R"({"nodes":3})");
+    start("17");
+    look();
+    take(AgentGoneInput{agents_[1]});
+    take(AgentGoneInput{agents_[2]});
+    pass(seconds{1});
+    Observation seen = runs();
+    seen.lost_nodes = {1, 2};
+    look(seen);
+    EXPECT_EQ(job().attempt()->lost.size(), 2U);
+    EXPECT_EQ(files_.memory_read, 1);
+}
+
 // Of what ended them all no node is known to be the cause; none of them is kept from the next
 // attempt.
 TEST_F(LossWatchTest, AnAllocationThatIsLostWholeIsNoNodesFault) {

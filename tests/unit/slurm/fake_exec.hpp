@@ -15,9 +15,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -72,7 +74,9 @@ class ExecListener {
 // Answers one connection after the other.
 class FakeExec {
   public:
-    using Answer = std::function<std::pair<exec::Status, std::string>(const exec::Order&)>;
+    // Nothing: it keeps the connection, and does not answer.
+    using Answer =
+        std::function<std::optional<std::pair<exec::Status, std::string>>(const exec::Order&)>;
     FakeExec(const std::filesystem::path& path, Answer answer)
         : listener_(path), answer_(std::move(answer)), thread_([this] { serve(); }) {}
     FakeExec(const FakeExec&) = delete;
@@ -88,16 +92,20 @@ class FakeExec {
             if (!listener_.waits(20)) {
                 continue;
             }
-            const UniqueFd fd = listener_.accept();
-            if (const auto order = ExecListener::read(fd.get())) {
-                const auto said = answer_(*order);
-                ExecListener::answer(fd.get(), said.first, said.second);
+            UniqueFd fd = listener_.accept();
+            const auto order = ExecListener::read(fd.get());
+            const auto said = order ? answer_(*order) : std::nullopt;
+            if (said) {
+                ExecListener::answer(fd.get(), said->first, said->second);
+            } else {
+                unanswered_.push_back(std::move(fd));
             }
         }
     }
 
     ExecListener listener_;
     Answer answer_;
+    std::vector<UniqueFd> unanswered_;
     std::atomic<bool> ending_ = false;
     std::thread thread_;
 };

@@ -30,10 +30,10 @@ class SlurmSignersTest : public testing::Test {
         restart();
     }
     // What lockstepd knew is gone, its files are there.
-    void restart() {
+    void restart(std::chrono::milliseconds open_patience = seconds{20}) {
         signers_.reset();
-        auto begun = SlurmSigners::begin(
-            std::make_shared<ExecClient>((folder_ / "socket").string()), signatures_, false);
+        auto client = std::make_shared<ExecClient>((folder_ / "socket").string());
+        auto begun = SlurmSigners::begin(std::move(client), signatures_, false, open_patience);
         ASSERT_TRUE(begun) << begun.error().message;
         signers_ = std::move(*begun);
     }
@@ -72,24 +72,34 @@ class SlurmSignersTest : public testing::Test {
         order.fence = "abc";
         return signers_->ask("ada", order, seconds{20});
     }
+    template <class Change>
+    void change(Change what) {
+        const std::lock_guard lock{mutex_};
+        what();
+    }
     // The statements that came with the last question.
     std::vector<std::string> asked() {
         const std::lock_guard lock{mutex_};
         return asked_;
     }
-    std::pair<exec::Status, std::string> answer(const exec::Order& order) {
+    std::optional<std::pair<exec::Status, std::string>> answer(const exec::Order& order) {
         const auto what = static_cast<exec::What>(order.what);
         if (what == exec::What::about) {
-            return {exec::Status::done, "audience test\nruns /runs\nagent /agent\n"};
+            return std::pair{exec::Status::done,
+                             std::string{"audience test\nruns /runs\nagent /agent\n"}};
         }
         const std::lock_guard lock{mutex_};
         if (what != exec::What::signature) {
             asked_.emplace_back(order.statement);
         }
-        if (ended_.contains(order.statement) || (refuses_ && what != exec::What::signature)) {
-            return {exec::Status::refused, "no"};
+        if (stands_still_ && order.verb == static_cast<std::uint32_t>(exec::Verb::open_log)) {
+            return std::nullopt;
         }
-        return {exec::Status::done, what == exec::What::signature ? "ada 9999999999" : ""};
+        if (ended_.contains(order.statement) || (refuses_ && what != exec::What::signature)) {
+            return std::pair{exec::Status::refused, std::string{"no"}};
+        }
+        const std::string said = what == exec::What::signature ? "ada 9999999999" : "";
+        return std::pair{exec::Status::done, said};
     }
 
     const test::TemporaryFolder folder_;
@@ -98,6 +108,7 @@ class SlurmSignersTest : public testing::Test {
     std::vector<std::string> asked_;
     std::set<std::string> ended_;  // statements whose signatures are not good any more
     bool refuses_ = false;         // whatever the signature
+    bool stands_still_ = false;    // the file system of the attempts
     int taken_ = 0;
     FakeExec exec_{folder_ / "socket", [this](const exec::Order& order) { return answer(order); }};
     std::unique_ptr<SlurmSigners> signers_;
@@ -117,7 +128,7 @@ TEST_F(SlurmSignersTest, OneThatIsNotGoodAnyMoreIsFollowedByTheNext) {
     take("one\n");
     take("two\n");
     restart();
-    ended_ = {"two\n"};
+    change([this] { ended_ = {"two\n"}; });
     const auto reply = ask();
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->status, exec::Status::done);
@@ -132,12 +143,12 @@ TEST_F(SlurmSignersTest, OneThatIsNotGoodAnyMoreIsFollowedByTheNext) {
 TEST_F(SlurmSignersTest, WhatIsRefusedForItselfIsAskedOnce) {
     take("one\n");
     take("two\n");
-    refuses_ = true;
+    change([this] { refuses_ = true; });
     const auto reply = ask();
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->status, exec::Status::refused);
     EXPECT_THAT(asked(), ElementsAre("two\n"));
-    refuses_ = false;
+    change([this] { refuses_ = false; });
     ASSERT_TRUE(ask());
     EXPECT_THAT(asked(), ElementsAre("two\n"));
 }
@@ -145,9 +156,9 @@ TEST_F(SlurmSignersTest, WhatIsRefusedForItselfIsAskedOnce) {
 // All were refused while the configuration was wrong.
 TEST_F(SlurmSignersTest, WhenNoneIsLeftTheyAreTriedAgain) {
     take("one\n");
-    ended_ = {"one\n"};
+    change([this] { ended_ = {"one\n"}; });
     ASSERT_TRUE(ask());
-    ended_.clear();
+    change([this] { ended_.clear(); });
     const auto reply = ask();
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->status, exec::Status::done);
@@ -176,6 +187,21 @@ TEST_F(SlurmSignersTest, OfThoseThatNoJobNeedsTheNewestStaysForQueries) {
     restart();
     ASSERT_TRUE(ask());
     EXPECT_THAT(asked(), ElementsAre("three\n"));
+}
+
+// Each took 20 s of the control thread, and after three systemd ended lockstepd.
+TEST_F(SlurmSignersTest, WhileAFileSystemStandsStillOneFileIsWaitedForAndNotEach) {
+    take("one\n");
+    restart(std::chrono::milliseconds{50});
+    change([this] { stands_still_ = true; });
+    const std::string attempt = "/runs/ada/ls-01ARZ3NDEKTSV4RRFFQ69G5FAV/a1/";
+    const auto waited_for = signers_->open(attempt + "node-00000.result.json");
+    ASSERT_FALSE(waited_for);
+    EXPECT_EQ(waited_for.error().code, Errc::timed_out);
+    const auto next = signers_->open(attempt + "node-00001.result.json");
+    ASSERT_FALSE(next);
+    EXPECT_EQ(next.error().code, Errc::timed_out);
+    EXPECT_THAT(next.error().message, testing::HasSubstr("have just not been opened"));
 }
 
 }  // namespace
