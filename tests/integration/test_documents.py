@@ -434,6 +434,13 @@ class Installed(unittest.TestCase):
         at_once = int(re.search(r"kExecCallsAtOnce = (\d+);", limits)[1])
         self.assertEqual(int(said["MaxConnections"]), 2 * at_once)
 
+    def test_no_unit_takes_tmp_away_from_jobs_that_outlive_a_restart(self):
+        """systemd removes a private /tmp when the service stops, whatever process of it goes on."""
+        for name in ("lockstepd.service", "lockstepd-user.service"):
+            unit = (harness.SOURCE / "deploy/systemd" / name).read_text()
+            self.assertRegex(unit, r"(?m)^KillMode=process$", name)
+            self.assertNotRegex(unit, r"(?m)^(PrivateTmp|DynamicUser|RuntimeDirectory)=", name)
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
     def test_systemd_takes_the_unit_with_the_drop_in_of_the_slurm_page(self):
         page = (harness.SOURCE / "deploy/slurm/README.md").read_text()
