@@ -59,7 +59,8 @@ JobRow row_of(const Job& job, std::string view) {
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& file) {
-    auto opened = guarded("open " + file.string(), [&] { return std::make_unique<Impl>(file); });
+    auto opened =
+        lockstep::guarded("open " + file.string(), [&] { return std::make_unique<Impl>(file); });
     if (!opened) {
         // Whatever the reason is, SQLite is "unable to open database file".
         const UniqueFd ours{::open(file.c_str(), O_RDWR | O_CLOEXEC)};
@@ -70,21 +71,20 @@ Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& fi
     LOCKSTEP_TRY(opened);
     SQLite::Database& db = (*opened)->db;
     int version = 0;
-    const auto prepared = guarded("prepare " + file.string(), [&] {
+    const auto set_up = [&] {
         db.exec("PRAGMA journal_mode = WAL");
         db.exec("PRAGMA synchronous = FULL");
         db.exec("PRAGMA mmap_size = 0");
         db.exec("PRAGMA trusted_schema = OFF");
         db.exec("PRAGMA cache_size = -2048");  // 2 MiB: the daemon at rest stays small
         version = db.execAndGet("PRAGMA user_version").getInt();
-    });
-    LOCKSTEP_TRY(prepared);
+    };
+    LOCKSTEP_TRY(lockstep::guarded("prepare " + file.string(), set_up, db.getHandle()));
     if (version > schema_version()) {
         return fail(newer_schema(file, version));
     }
-    if (auto done = guarded("migrate " + file.string(), [&] { migrate(db, version); }); !done) {
-        return fail(done.error());
-    }
+    const auto renew = [&] { migrate(db, version); };
+    LOCKSTEP_TRY(lockstep::guarded("migrate " + file.string(), renew, db.getHandle()));
     return std::unique_ptr<Database>{new Database{std::move(*opened)}};
 }
 

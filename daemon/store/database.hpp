@@ -1,8 +1,8 @@
 // The SQLite file: the event log (truth), its fold, telemetry batches and tokens. Blocking and
 // single-threaded: the store thread owns it (store.hpp); tests use it directly. WAL with
 // synchronous=FULL: what commit() has returned for survives a power cut.
-// Errors: exhausted = the disk is full, nothing of the transaction happened and later ones may
-// work; corrupt or internal = the file cannot be trusted, stop the program.
+// Errors: exhausted = the disk is full, or a quota is used up: nothing of the transaction happened
+// and later ones may work; corrupt or internal = the file cannot be trusted, stop the program.
 #pragma once
 
 #include "daemon/store/identity.hpp"
@@ -308,6 +308,9 @@ class Database {
 
   private:
     struct Impl;
+    // As the function of that name, of this connection (database_impl.hpp).
+    template <class Work>
+    auto guarded(std::string_view what, Work&& work) -> Result<decltype(work())>;
     Status note_nodes(const NodeNotes& notes);
     Status add_notices(const std::vector<NoticeRow>& rows);
     explicit Database(std::unique_ptr<Impl> impl);

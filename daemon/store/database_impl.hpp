@@ -8,30 +8,47 @@
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <sqlite3.h>
 
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace lockstep {
 
-inline Error sqlite_error(std::string_view what, const SQLite::Exception& why) {
-    const int code = why.getErrorCode();
-    Errc errc = Errc::internal;
-    if (code == SQLITE_FULL) {
-        errc = Errc::exhausted;
-    } else if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
-        errc = Errc::corrupt;
-    } else if (code == SQLITE_BUSY || code == SQLITE_LOCKED) {
-        errc = Errc::unavailable;
+// What an error of SQLite means for whoever writes. It calls ENOSPC SQLITE_FULL, but a used-up
+// quota (EDQUOT), and a full disk under the index of the WAL, an I/O error. A sync that has failed
+// stays one, whatever it is called: nobody knows what is on the disk.
+inline Errc sqlite_errc(int code, int extended, int system_errno) {
+    const bool no_room = system_errno == ENOSPC || system_errno == EDQUOT;
+    const bool grows = extended == SQLITE_IOERR_WRITE || extended == SQLITE_IOERR_SHMSIZE ||
+                       code == SQLITE_CANTOPEN;
+    if (code == SQLITE_FULL || (no_room && grows)) {
+        return Errc::exhausted;
+    }
+    if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
+        return Errc::corrupt;
+    }
+    return code == SQLITE_BUSY || code == SQLITE_LOCKED ? Errc::unavailable : Errc::internal;
+}
+
+// `db`: the connection, if it still is there; it knows the errno.
+inline Error sqlite_error(std::string_view what, const SQLite::Exception& why, sqlite3* db) {
+    const int number = db != nullptr ? ::sqlite3_system_errno(db) : 0;
+    const Errc errc = sqlite_errc(why.getErrorCode(), why.getExtendedErrorCode(), number);
+    if (errc == Errc::exhausted && why.getErrorCode() != SQLITE_FULL) {
+        return Error{errc, errno_error(what, number).message};
     }
     return Error{errc, std::string{what} + ": " + why.what()};
 }
 
-// Runs one piece of SQLite work; its exceptions end here.
+// Runs one piece of SQLite work; its exceptions end here. `db` as of sqlite_error().
 template <class Work>
-auto guarded(std::string_view what, Work&& work) -> Result<decltype(work())> {
+auto guarded(std::string_view what, Work&& work, sqlite3* db = nullptr)
+    -> Result<decltype(work())> {
     try {
         if constexpr (std::is_void_v<decltype(work())>) {
             work();
@@ -40,7 +57,7 @@ auto guarded(std::string_view what, Work&& work) -> Result<decltype(work())> {
             return work();
         }
     } catch (const SQLite::Exception& why) {
-        return fail(sqlite_error(what, why));
+        return fail(sqlite_error(what, why, db));
     }
 }
 
@@ -87,5 +104,10 @@ struct Database::Impl {
     std::optional<HistorySize> history;
     std::map<std::string, std::unique_ptr<SQLite::Statement>> cache;
 };
+
+template <class Work>
+auto Database::guarded(std::string_view what, Work&& work) -> Result<decltype(work())> {
+    return lockstep::guarded(what, std::forward<Work>(work), impl_->db.getHandle());
+}
 
 }  // namespace lockstep

@@ -1,11 +1,12 @@
 """`tests/fault/run writes`: the disk fails or is full at one write of the store, for each of them.
 
 A point is an error, a system call and k. strace makes the k-th such call of the thread that writes the event log fail,
-between a job's POST and its end; with ENOSPC all calls from that one on, until the disk has room again. An undisturbed
-run says how many there are.
+between a job's POST and its end; with ENOSPC, or EDQUOT as a quota says it, all calls from that one on, until there is
+room again. An undisturbed run says how many there are.
   EIO     what was answered 201 is there after a restart, once; lockstepd has ended with 70, or gone on as if nothing
           had been
-  ENOSPC  lockstepd goes on, or has ended with 70 where a sync failed; what it did not take it refused; once there is
+  ENOSPC, EDQUOT
+          lockstepd goes on, or has ended with 70 where a sync failed; what it did not take it refused; once there is
           room it takes the same job and runs it
 """
 
@@ -22,6 +23,7 @@ import harness
 from harness import FINAL, wait_until
 
 CALLS = ("pwrite64", "write", "fdatasync", "fsync", "ftruncate", "openat", "unlink", "mmap")
+NO_ROOM = ("ENOSPC", "EDQUOT")
 KEY = {"Idempotency-Key": "the-one"}
 STORE_BROKEN = 70
 STORE_BROKEN_LOG = "the store can no longer be trusted"
@@ -42,7 +44,7 @@ class Point:
     def attach(self):
         tasks = pathlib.Path(f"/proc/{self.daemon.process.pid}/task")
         thread = sorted(int(entry.name) for entry in tasks.iterdir())[STORE_THREAD]
-        when = f"{self.k}+" if self.error == "ENOSPC" else str(self.k)
+        when = f"{self.k}+" if self.error in NO_ROOM else str(self.k)
         inject = ["-e", f"inject={self.call}:error={self.error}:when={when}"] if self.k else []
         self.tracer = subprocess.Popen(
             ["strace", "-qq", "-o", str(self.trace), "-e", f"trace={','.join(CALLS)}", *inject, "-p", str(thread)],
