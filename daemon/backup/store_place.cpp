@@ -152,6 +152,13 @@ bool inside(const fs::path& path, const fs::path& folder) {
     return !rest.empty() && *rest.begin() != "..";
 }
 
+// The same of runs as they were typed and a data directory without links in its path. By name
+// alone, too: a link may have been left where the data directory was.
+bool runs_inside(const fs::path& runs, const fs::path& directory) {
+    std::error_code ec;
+    return inside(runs, directory) || inside(fs::weakly_canonical(runs, ec), directory);
+}
+
 // Jobs whose agents, if they live, are at the old paths.
 Result<std::vector<JobId>> jobs_at(Database& database, const fs::path& runs) {
     auto ids = database.unfinished();
@@ -209,8 +216,8 @@ Status settle(Database& database, StoreIdentity& identity, bool copied, OnCopy o
     if (!copied) {
         // Renamed, with the runs in it. Elsewhere they stay where they are, whatever --runs-dir
         // says of the next ones.
-        const bool renamed = inside(identity.runs, identity.directory) &&
-                             inside(here.runs, here.directory) &&
+        const bool renamed = runs_inside(identity.runs, identity.directory) &&
+                             runs_inside(here.runs, here.directory) &&
                              here.directory != fs::path{identity.directory};
         return renamed ? note_move(database, identity, here, false) : Status{};
     }

@@ -58,6 +58,23 @@ TEST_F(StorePlaceTest, TheSameFolderIsTheSameStoreAlsoWhenItIsRenamed) {
     EXPECT_EQ(copied_.moves, std::vector{moved});
 }
 
+TEST_F(StorePlaceTest, ARenamedFolderBehindASymbolicLinkTakesItsRunsAlong) {
+    fs::create_directories(folder_ / "disk");
+    fs::create_directory_symlink(folder_ / "disk", folder_ / "link");
+    // As lockstepd gives them: the data directory as it really is, the runs as they were typed.
+    const auto typed = [&](const std::string& name) {
+        StorePlace out = place("disk/" + name, "link/" + name + "/runs");
+        out.directory = fs::canonical(folder_.path()) / "disk" / name;
+        return out;
+    };
+    ASSERT_TRUE(start(typed("a")).has_value());
+    fs::rename(folder_ / "disk/a", folder_ / "disk/b");
+    ASSERT_TRUE(start(typed("b")).has_value());
+    const std::pair<std::string, std::string> moved{(folder_ / "link/a/runs").string(),
+                                                    (folder_ / "link/b/runs").string()};
+    EXPECT_EQ(copied_.moves, std::vector{moved});
+}
+
 TEST_F(StorePlaceTest, ACopyIsRefusedAndNothingChangesInIt) {
     ASSERT_TRUE(start(place("a")).has_value());
     copy("a", "b");
