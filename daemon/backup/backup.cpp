@@ -73,6 +73,27 @@ std::string why_left_out(const std::string& path, RunsCopied copy) {
     return checkpoint && copy == RunsCopied::logs ? "checkpoint" : "";
 }
 
+// Without its logs a backup would look whole.
+Status check_runs_directory(const BackupPlan& plan, const DatabaseFacts& facts) {
+    if (plan.copy == RunsCopied::none) {
+        return {};
+    }
+    std::error_code ec;
+    if (!plan.runs_named && !facts.runs.empty() && fs::is_directory(facts.runs, ec) &&
+        !fs::equivalent(facts.runs, plan.runs, ec)) {
+        return fail(Errc::conflict, "the runs of this store are in " + facts.runs +
+                                        ": name that directory with --runs-dir, or " +
+                                        plan.runs.string() +
+                                        " if this is a copy and its runs are there");
+    }
+    if (facts.jobs > 0 && !fs::is_directory(plan.runs, ec)) {
+        return fail(Errc::not_found,
+                    "there is no runs directory " + plan.runs.string() +
+                        ": name it with --runs-dir, or leave the runs out with --runs none");
+    }
+    return {};
+}
+
 Status copy_runs(const BackupPlan& plan, const fs::path& to, FileList& list, Manifest& manifest,
                  const StopAsked& stop) {
     std::error_code ec;
@@ -277,14 +298,16 @@ Result<Manifest> make_backup(const BackupPlan& plan, UnixMillis now, const StopA
         !copied) {
         return fail(copied.error());
     }
+    auto facts = check_database(to / kDatabaseName);
+    LOCKSTEP_TRY(facts);
+    LOCKSTEP_TRY(check_runs_directory(plan, *facts));
     FileList list{to / kFileListName};
     Status copied = copy_data(plan, to, list, manifest, stop);
     copied = copied ? copy_runs(plan, to, list, manifest, stop) : copied;
     auto listed = copied ? list.close() : fail(copied.error());
     LOCKSTEP_TRY(listed);
     manifest.list_sha256 = std::move(*listed);
-    auto facts = check_database(to / kDatabaseName);
-    const auto database = facts ? hash_file(to / kDatabaseName, stop) : fail(facts.error());
+    const auto database = hash_file(to / kDatabaseName, stop);
     LOCKSTEP_TRY(database);
     manifest.database = std::move(*facts);
     manifest.database_bytes = database->bytes;

@@ -15,7 +15,9 @@ namespace lockstep {
 struct BackupPlan {
     std::filesystem::path data;  // data directory
     std::filesystem::path runs;  // runs directory
-    std::filesystem::path to;    // a new folder
+    // Somebody has said that these are the runs; false: they have to be the store's last ones.
+    bool runs_named = false;
+    std::filesystem::path to;  // a new folder
     RunsCopied copy = RunsCopied::logs;
     // The first token, the certificate's key and users' Slurm tokens, too. Never an attempt's
     // ticket: what it opens ends with its job.
@@ -34,7 +36,9 @@ const std::vector<std::string>& secret_names();
 // The store is as it was at one moment, each file as it was when its turn came: logs may be a
 // little further than what the store knows. The folder appears whole or not at all
 // (staged_folder.hpp), is its owner's alone, and has been checked (integrity_check) when this
-// returns. Errors as of copy_database() and copy_folder(); conflict: the folder is there.
+// returns. Errors as of copy_database() and copy_folder(); conflict: the folder is there, or the
+// store's runs are elsewhere; not_found: a store with jobs has no runs directory there, and `copy`
+// is not `none`.
 Result<Manifest> make_backup(const BackupPlan& plan, UnixMillis now, const StopAsked& stop);
 
 // Reads every byte of a backup. `problem` hears what is wrong, one at a time. corrupt: something

@@ -92,8 +92,22 @@ Status note_runs(Database& database, const std::string& before, const fs::path& 
     return database.move_runs(before, now.string(), *ids);
 }
 
-Status make_it_ours(Database& database, const FileMark& file, const RestorePlan& plan,
-                    const fs::path& runs, UnixMillis now, RestoreReport& out) {
+// A directory that was named at the start is named again at the next one, and live agents are
+// there.
+fs::path runs_of(const RestorePlan& plan, const Manifest& manifest) {
+    if (!plan.runs.empty()) {
+        return plan.runs;
+    }
+    const fs::path before = manifest.runs_directory;
+    const bool named = !before.empty() && before != fs::path{manifest.data_directory} / kRunsFolder;
+    return plan.take_over && named && has_been_claimed(before, manifest.database.store)
+               ? before
+               : plan.data / kRunsFolder;
+}
+
+Result<StoreIdentity> make_it_ours(Database& database, const FileMark& file,
+                                   const RestorePlan& plan, UnixMillis now, RestoreReport& out) {
+    const fs::path& runs = out.runs;
     const UnixMillis since = out.manifest.made_at;
     const std::string when = to_rfc3339(since).substr(0, 19) + "Z";
     const auto known = database.identity();
@@ -103,9 +117,7 @@ Status make_it_ours(Database& database, const FileMark& file, const RestorePlan&
         return fail(free.error().code, free.error().message + ": name another --runs-dir");
     }
     Status done = database.begin();
-    if (!done) {
-        return done;
-    }
+    LOCKSTEP_TRY(done);
     const auto ended = end_foreign_jobs(
         database,
         plan.take_over
@@ -130,8 +142,7 @@ Status make_it_ours(Database& database, const FileMark& file, const RestorePlan&
     identity.runs = runs.string();
     done = done ? database.set_identity(identity) : done;
     done = done ? database.commit() : done;
-    // A lockstepd that was taken over from finds it there, should it come back.
-    return done && !plan.runs.empty() ? claim_runs(runs, identity) : done;
+    return done ? Result<StoreIdentity>{std::move(identity)} : fail(done.error());
 }
 
 }  // namespace
@@ -142,23 +153,27 @@ Result<RestoreReport> restore_backup(const RestorePlan& plan, UnixMillis now, co
     LOCKSTEP_TRY(verified);
     RestoreReport out;
     out.manifest = std::move(*verified);
-    const bool inside = plan.runs.empty();
-    const fs::path runs = inside ? plan.data / "runs" : plan.runs;
+    out.runs = runs_of(plan, out.manifest);
+    const bool inside = plan.runs.empty() && out.runs == plan.data / kRunsFolder;
     LOCKSTEP_TRY(make_private_directories(plan.data.parent_path()));
     auto folder = StagedFolder::begin(plan.data);
     LOCKSTEP_TRY(folder);
     const fs::path file = folder->path() / kDatabaseName;
     LOCKSTEP_TRY(copy_plain_file(plan.from / kDatabaseName, file, stop));
+    StoreIdentity identity;
     {
         const auto mark = mark_of(file);  // it keeps that when its folder gets its name
         auto database = mark ? Database::open(file) : fail(mark.error());  // migrates it, too
         LOCKSTEP_TRY(database);
-        LOCKSTEP_TRY(make_it_ours(**database, *mark, plan, runs, now, out));
+        auto ours = make_it_ours(**database, *mark, plan, now, out);
+        LOCKSTEP_TRY(ours);
+        identity = std::move(*ours);
     }
-    if (Status put =
-            put_files(plan, folder->path(), inside ? folder->path() / "runs" : runs, stop, out);
-        !put) {
-        return fail(put.error());
+    const fs::path runs = inside ? folder->path() / kRunsFolder : out.runs;
+    LOCKSTEP_TRY(put_files(plan, folder->path(), runs, stop, out));
+    if (!inside) {
+        // The first one finds it there, should it come back: not before there is one to go on.
+        LOCKSTEP_TRY(claim_runs(runs, identity));
     }
     LOCKSTEP_TRY(folder->finish());
     return out;

@@ -267,6 +267,11 @@ Status claim_runs(const fs::path& runs, const StoreIdentity& identity) {
     return made ? write_mark(mark_path(runs, identity.store), identity) : made;
 }
 
+bool has_been_claimed(const fs::path& runs, const std::string& store) {
+    std::error_code ec;
+    return fs::is_regular_file(fs::symlink_status(mark_path(runs, store), ec));
+}
+
 Status settle_place(Database& database, const StorePlace& here, OnCopy on_copy, UnixMillis now,
                     std::string& note) {
     const auto known = database.identity();
@@ -290,8 +295,10 @@ Status settle_place(Database& database, const StorePlace& here, OnCopy on_copy, 
         if (const Status free = check_runs(here.runs, asked); !free) {
             const std::string help =
                 copied ? ": give this one its own --runs-dir"
-                       : "; this one is from before. Start that one; a copy of this one may be "
-                         "started with --as-copy";
+                       : ". If that one has taken over from this one, start that one; a copy of "
+                         "this one may be started with --as-copy. If this one was restored to "
+                         "take over from that one, restore it again, with --take-over --runs-dir " +
+                             here.runs.string();
             return fail(free.error().code, free.error().message + help);
         }
     }

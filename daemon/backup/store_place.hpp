@@ -42,5 +42,7 @@ Status settle_place(Database& database, const StorePlace& here, OnCopy on_copy, 
 // so lies in it: `.store-<store>`, written by settle_place() and restore.
 Status check_runs(const std::filesystem::path& runs, const StoreIdentity& identity);
 Status claim_runs(const std::filesystem::path& runs, const StoreIdentity& identity);
+// Whether it says there that `store` uses it, or has used it.
+bool has_been_claimed(const std::filesystem::path& runs, const std::string& store);
 
 }  // namespace lockstep

@@ -74,6 +74,7 @@ int backup(const DaemonSettings& settings) {
     BackupPlan plan;
     plan.data = data_directory_of(settings);
     plan.runs = runs_directory_of(settings, plan.data);
+    plan.runs_named = !settings.runs_dir.empty();
     plan.to = settings.backup_folder;
     plan.copy = parse_runs_copied(settings.backup_runs).value_or(RunsCopied::logs);
     plan.secrets = settings.backup_secrets;
@@ -104,6 +105,10 @@ int restore(const DaemonSettings& settings) {
               << to_rfc3339(done->manifest.made_at).substr(0, 19) << "Z; " << done->ended
               << " that were not over have been ended here, " << done->followed
               << " are looked for in the scheduler and followed\n";
+    if (plan.runs.empty() && done->runs != plan.data / kRunsFolder) {
+        std::cout << "The runs are in " << done->runs.string()
+                  << " again: start it with --runs-dir " << done->runs.string() << "\n";
+    }
     if (done->kept > 0) {
         std::cout << done->kept << " files were there already and have been left as they are\n";
     }

@@ -259,6 +259,29 @@ class Backup(harness.TestCase):
         self.assertIn("submit it again", other.job(waits)["cause"]["message"])
         self.ends_well(job, gate, other)
 
+    def test_a_restored_store_takes_over_runs_outside_the_data_directory(self):
+        runs = self.root / "shared"
+        self.daemon.arguments = (*self.daemon.arguments, "--runs-dir", str(runs))
+        self.daemon.restart()
+        job, gate = self.live_job()
+        folder, data = self.root / "backup", self.root / "restored"
+        without = self.backup(folder)
+        self.assertEqual(without.returncode, 1, without.stdout)
+        self.assertIn(str(runs), without.stderr)
+        self.assertEqual(self.backup(folder, "--runs-dir", runs).returncode, 0)
+        self.daemon.kill9()
+        done = self.run_lockstepd("restore", folder, "--data-dir", data, "--take-over")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"--runs-dir {runs}", done.stdout)
+        other = self.second("other", data, "--runs-dir", str(runs))
+        other.start()
+        self.ends_well(job, gate, other)
+        new = other.submit(harness.command_job("new", "echo", "of the new one"))["id"]
+        other.wait_state(new, "succeeded")
+        other.restart()
+        self.assertEqual(other.rank_log(new), "of the new one\n")
+        self.assertIn(str(data), self.refusal(self.daemon))
+
     def test_a_restored_store_ends_what_has_gone_meanwhile(self):
         job, gate = self.live_job()
         folder = self.root / "backup"

@@ -96,6 +96,7 @@ class Upgrade(harness.TestCase):
         for path in self.daemon.data.glob("lockstep.db*"):
             path.unlink()
         shutil.rmtree(self.daemon.data / "runs", ignore_errors=True)
+        (self.daemon.data / "runs").mkdir(mode=0o700)
         db = sqlite3.connect(self.daemon.data / "lockstep.db")
         with contextlib.closing(db):
             for file in SCHEMA[:version]:

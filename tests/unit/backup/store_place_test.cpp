@@ -114,6 +114,8 @@ TEST_F(StorePlaceTest, OneThatWasTakenOverFromFindsThatInItsRunsDirectory) {
     ASSERT_FALSE(back.has_value());
     EXPECT_NE(back.error().message.find((folder_ / "b").string()), std::string::npos)
         << back.error().message;
+    EXPECT_NE(back.error().message.find("has taken over from this one"), std::string::npos);
+    EXPECT_NE(back.error().message.find("--take-over --runs-dir"), std::string::npos);
     EXPECT_TRUE(start(place("b", "shared")).has_value());
 }
 
