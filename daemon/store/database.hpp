@@ -132,6 +132,8 @@ struct RemovalRow {
     UnixMillis removed_at = 0;
     bool checkpoints = true;  // those below the runs directory go, too
     std::string snapshot{};   // folder that no other job uses, given by the store; "" = none
+    // The job's folder, if it is of a runs directory that there was before; "" = of the one of now.
+    std::string folder{};
 };
 
 // Time that nobody saw pass: lockstepd was away, or its clock was set. Milliseconds since the

@@ -13,11 +13,12 @@ RemovalRow removal_row(SQLite::Statement& row) {
     out.removed_at = row.getColumn(3).getInt64();
     out.checkpoints = row.getColumn(4).getInt() != 0;
     out.snapshot = row.getColumn(5).getString();
+    out.folder = row.getColumn(6).getString();
     return out;
 }
 
 constexpr const char* kRemovalColumns =
-    "SELECT job, user, finished_at, removed_at, checkpoints, snapshot FROM removals ";
+    "SELECT job, user, finished_at, removed_at, checkpoints, snapshot, folder FROM removals ";
 
 }  // namespace
 
@@ -47,7 +48,7 @@ Result<bool> Database::remove_job(RemovalRow removal) {
         }
         const auto insert = impl_->statement(
             "INSERT INTO removals (job, user, finished_at, removed_at, checkpoints, snapshot, "
-            "last_seq, done) VALUES (?, ?, ?, ?, ?, ?, ?, 0)");
+            "last_seq, folder, done) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)");
         insert->bindNoCopy(1, removal.job.value);
         insert->bindNoCopy(2, removal.user);
         insert->bind(3, removal.finished_at);
@@ -55,6 +56,7 @@ Result<bool> Database::remove_job(RemovalRow removal) {
         insert->bind(5, removal.checkpoints ? 1 : 0);
         insert->bindNoCopy(6, removal.snapshot);
         insert->bind(7, last_seq);
+        insert->bindNoCopy(8, removal.folder);
         insert->exec();
         for (const char* drop :
              {"DELETE FROM labels WHERE job = ?", "DELETE FROM idempotency WHERE job = ?",

@@ -40,11 +40,14 @@ Task<void> AttemptHandover::create() {
     Result<PreparedAttempt> prepared = fail(Errc::unavailable, "not yet");
     do {  // again, if agents have meanwhile to be told something else
         listener = context_.settings.agents;
+        // Beside the attempts before it, where the checkpoints are.
         const std::function<Result<PreparedAttempt>()> prepare =
-            [runs = context_.settings.runs_dir, id = job().id, number,
+            [folder = first_folder(job(), context_.settings.copied),
+             runs = context_.settings.runs_dir, id = job().id, number,
              nodes = job().spec.resources.allocated_nodes(), listener,
              runs_as = context_.scheduler.identities() != nullptr ? job().user : std::string{}] {
-                return prepare_attempt(runs, id, number, nodes, listener, runs_as);
+                return prepare_attempt(runs_with(folder, runs), id, number, nodes, listener,
+                                       runs_as);
             };
         prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
     } while (prepared && listener != context_.settings.agents);

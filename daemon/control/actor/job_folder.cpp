@@ -117,4 +117,19 @@ Status remove_job_files(const fs::path& job_directory, bool with_checkpoints) {
     return {};
 }
 
+Status remove_job_files(const fs::path& job_directory, const std::string& problem,
+                        const fs::path& before, bool with_checkpoints) {
+    if (!before.empty()) {
+        if (Status done = remove_job_files(before, with_checkpoints); !done) {
+            return done;
+        }
+    }
+    std::error_code ec;
+    if (!problem.empty() && !fs::exists(job_directory, ec)) {
+        // That it is not there may be what is wrong: a file system that is not mounted.
+        return fail(Errc::unavailable, problem);
+    }
+    return remove_job_files(job_directory, with_checkpoints);
+}
+
 }  // namespace lockstep

@@ -34,6 +34,13 @@ std::string folder_below(const std::filesystem::path& path, const std::filesyste
 // that the job's user has closed) does not keep the rest. Half done it can be done again.
 Status remove_job_files(const std::filesystem::path& job_directory, bool with_checkpoints);
 
+// The same of the folder in the runs directory of now, of which `problem` says what is wrong with
+// it
+// ("" = nothing), and of the one that the job had in an earlier one (`before`, "" = none).
+// unavailable: also if there is a problem and the folder is not to be seen.
+Status remove_job_files(const std::filesystem::path& job_directory, const std::string& problem,
+                        const std::filesystem::path& before, bool with_checkpoints);
+
 // Removes a folder from one moment to the next, and then its files; none is no error.
 Status remove_folder(const std::filesystem::path& folder);
 

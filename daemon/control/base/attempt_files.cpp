@@ -61,6 +61,22 @@ void find_moved_folders(Job& job, const CopiedJobs& copied) {
     }
 }
 
+std::filesystem::path first_folder(const Job& job, const CopiedJobs& copied) {
+    if (!job.signature.empty() || job.attempts.empty() || !copied.empty()) {
+        return {};
+    }
+    const auto folder = std::filesystem::path{job.attempts.front().directory}.parent_path();
+    return folder.filename() == job.id.value ? folder : std::filesystem::path{};
+}
+
+std::filesystem::path runs_with(const std::filesystem::path& first_folder,
+                                const std::filesystem::path& runs) {
+    std::error_code ec;
+    return !first_folder.empty() && std::filesystem::is_directory(first_folder, ec)
+               ? first_folder.parent_path()
+               : runs;
+}
+
 std::filesystem::path default_checkpoint_directory(const std::filesystem::path& runs,
                                                    const JobId& job) {
     return runs / job.value / "checkpoints";

@@ -34,6 +34,14 @@ std::filesystem::path attempt_directory(const std::filesystem::path& runs, const
                                         std::int32_t attempt);
 // Where the folders of a job's attempts lie now that the runs have moved (CopiedJobs).
 void find_moved_folders(Job& job, const CopiedJobs& copied);
+// The folder that a job has had since its first attempt, also if the runs directory is another one
+// since; "" = it has none yet, its attempts are in a folder of its user's, who has signed it, or
+// the store is, or was, a copy: then that folder may be another lockstepd's.
+std::filesystem::path first_folder(const Job& job, const CopiedJobs& copied);
+// The runs directory that `first_folder` lies in, if that is still there: else, as after a move by
+// hand, `runs`. Blocking.
+std::filesystem::path runs_with(const std::filesystem::path& first_folder,
+                                const std::filesystem::path& runs);
 std::filesystem::path default_checkpoint_directory(const std::filesystem::path& runs,
                                                    const JobId& job);
 

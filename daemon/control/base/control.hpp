@@ -142,6 +142,9 @@ struct EvidencePlace {
 // of telemetry in the store.
 struct DiskPlace {
     std::string directory;
+    // Where its first attempt was made, if the runs directory was another one then: the job's
+    // folder is that one, if it is still there. "" = the same.
+    std::string first_directory{};
     std::int64_t history_bytes = 0;
 };
 

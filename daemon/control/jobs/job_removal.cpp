@@ -2,15 +2,26 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/actor/job_folder.hpp"
+#include "daemon/control/base/attempt_files.hpp"
 #include "daemon/control/jobs/signature_use.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The first attempt is among them; all of them, of every job that is over, would be a day's work.
+constexpr std::size_t kFirstEvents = 64;
+
+}  // namespace
 
 JobRemoval::JobRemoval(ControlContext& context, JobRegistry& registry, const TicketGate& gate,
                        JobLifecycle& lifecycle)
@@ -20,7 +31,22 @@ JobRemoval::JobRemoval(ControlContext& context, JobRegistry& registry, const Tic
       lifecycle_(lifecycle),
       retention_(
           context, [this](JobId job) { return remove_over(std::move(job), true); },
-          [this](const std::string& snapshot) { return snapshot_in_use(snapshot); }) {}
+          [this](const std::string& snapshot) { return snapshot_in_use(snapshot); },
+          [this](JobId job) { return earlier_folder(std::move(job), kFirstEvents); }) {}
+
+Task<Result<fs::path>> JobRemoval::earlier_folder(JobId job, std::size_t events) {
+    const std::string id = job.value;
+    Caller lockstepd;
+    lockstepd.admin = true;
+    auto loading = registry_.load(std::move(lockstepd), id, events);
+    const auto loaded = co_await std::move(loading);
+    if (!loaded && loaded.error().code != Errc::corrupt) {
+        co_return fail(loaded.error());
+    }
+    // One whose events do not read back can be removed all the same.
+    fs::path folder = loaded ? first_folder(**loaded, context_.settings.copied) : fs::path{};
+    co_return folder == context_.settings.runs_dir / id ? fs::path{} : folder;
+}
 
 bool JobRemoval::snapshot_in_use(const std::string& snapshot) const {
     return std::any_of(registry_.unfinished().begin(), registry_.unfinished().end(),
@@ -31,7 +57,7 @@ bool JobRemoval::snapshot_in_use(const std::string& snapshot) const {
 }
 
 // Why a job that is over has to stay for now.
-Status JobRemoval::may_go(const std::string& id) const {
+Status JobRemoval::may_go(const std::string& id, const fs::path& folder) const {
     if (const auto nodes = context_.scheduler.leaving(JobId{id})) {
         return fail(Errc::conflict, std::string{context_.scheduler.title()} + " still holds " +
                                         (nodes->empty() ? "a job of it" : "node " + *nodes) +
@@ -40,7 +66,8 @@ Status JobRemoval::may_go(const std::string& id) const {
     for (const auto& [other, actor] : registry_.unfinished()) {
         const JobSpec& spec = actor->job().spec;
         for (const std::string* path : {&spec.working_directory, &spec.checkpoint.directory}) {
-            if (other != id && folder_below(*path, context_.settings.runs_dir) == id) {
+            if (other != id && (folder_below(*path, context_.settings.runs_dir) == id ||
+                                folder_below(*path, folder.parent_path()) == id)) {
                 return fail(Errc::conflict, other + ", which is not over, uses " + *path);
             }
         }
@@ -57,7 +84,11 @@ Status JobRemoval::may_go(const std::string& id) const {
 
 Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
     const std::string id = job.value;
-    if (const Status may = may_go(id); !may) {
+    JobId asked = job;
+    auto finding = earlier_folder(std::move(asked), SIZE_MAX / 2);
+    const auto folder = co_await std::move(finding);
+    LOCKSTEP_CO_TRY(folder);
+    if (const Status may = may_go(id, *folder); !may) {
         co_return may;
     }
     if (checkpoints) {
@@ -82,6 +113,7 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
     removal.job = job;
     removal.removed_at = context_.clock.wall();
     removal.checkpoints = checkpoints;
+    removal.folder = folder->string();
     const auto removed = co_await context_.store.remove_job(std::move(removal));
     LOCKSTEP_CO_TRY(removed);
     if (!*removed || !*row) {

@@ -25,7 +25,10 @@ class JobRemoval {
     void halt() { retention_.halt(); }
 
   private:
-    Status may_go(const std::string& id) const;
+    Status may_go(const std::string& id, const std::filesystem::path& folder) const;
+    // Its folder, if that is of another runs directory than the one of now; "" = it is not, as far
+    // as the first so many events tell. not_found: there is no such job.
+    Task<Result<std::filesystem::path>> earlier_folder(JobId job, std::size_t events);
     Task<Status> remove_over(JobId job, bool checkpoints);
     bool snapshot_in_use(const std::string& snapshot) const;  // by a job that is not over
 

@@ -26,12 +26,19 @@ constexpr unsigned kLooksOfDay = 24;
 // What ended less than this ago stays, however much it takes: somebody may not have seen it yet.
 constexpr std::int64_t kFreshDays = 1;
 
+std::int64_t bytes_in(const fs::path& folder, std::chrono::steady_clock::time_point until) {
+    const DiskUse use = disk_use(folder, limits::kFilesOfJob, until);
+    return use.logs + use.evidence + use.checkpoints + use.other;
+}
+
 }  // namespace
 
-Retention::Retention(ControlContext& context, Remove remove, InUse in_use)
+Retention::Retention(ControlContext& context, Remove remove, InUse in_use,
+                     EarlierFolder earlier_folder)
     : context_(context),
       remove_(std::move(remove)),
       in_use_(std::move(in_use)),
+      earlier_folder_(std::move(earlier_folder)),
       files_(context.io, kClearedAtOnce),
       wake_(context.io) {}
 
@@ -119,17 +126,23 @@ Task<Result<std::int64_t>> Retention::size_of(const JobId& job) {
         co_return known->second;
     }
     const std::string id = job.value;
+    JobId asked = job;
+    auto finding = earlier_folder_(std::move(asked));
+    const auto earlier = co_await std::move(finding);
+    LOCKSTEP_CO_TRY(earlier);
     const auto until = std::chrono::steady_clock::now() + kMeasuring;
-    const std::function<DiskUse()> measure = [folder = context_.settings.runs_dir / id, until] {
-        return disk_use(folder, limits::kFilesOfJob, until);
+    const std::function<std::int64_t()> measure = [folder = context_.settings.runs_dir / id,
+                                                   before = *earlier, until] {
+        std::error_code ec;  // by a link they may be the same
+        const bool two = !before.empty() && !fs::equivalent(folder, before, ec);
+        return bytes_in(folder, until) + (two ? bytes_in(before, until) : 0);
     };
-    const auto use = co_await files_.run<DiskUse>(measure, until);
-    if (!use) {
+    const auto bytes = co_await files_.run<std::int64_t>(measure, until);
+    if (!bytes) {
         co_return fail(Errc::unavailable, "the folder of " + id + " cannot be measured");
     }
-    const std::int64_t bytes = use->logs + use->evidence + use->checkpoints + use->other;
-    sizes_[id] = bytes;
-    co_return bytes;
+    sizes_[id] = *bytes;
+    co_return *bytes;
 }
 
 Task<void> Retention::remove_beyond_size() {
@@ -272,8 +285,10 @@ Task<Status> Retention::clear_one(const RemovalRow& removal) {
         }
     }
     const fs::path directory = context_.settings.runs_dir / removal.job.value;
-    const std::function<Status()> files = [directory, checkpoints = removal.checkpoints] {
-        return remove_job_files(directory, checkpoints);
+    const std::function<Status()> files = [directory, problem = context_.runs_folder.problem(),
+                                           before = fs::path{removal.folder},
+                                           checkpoints = removal.checkpoints] {
+        return remove_job_files(directory, problem, before, checkpoints);
     };
     auto removing = remove_on_thread(files);
     if (Status done = co_await std::move(removing); !done || ending_) {

@@ -24,7 +24,9 @@ class Retention {
     using Remove = std::function<Task<Status>(JobId)>;
     // Whether a job that is not over runs in that snapshot.
     using InUse = std::function<bool(const std::string& snapshot)>;
-    Retention(ControlContext& context, Remove remove, InUse in_use);
+    // The folder of a job that is over, if it is of an earlier runs directory; "" = it is not.
+    using EarlierFolder = std::function<Task<Result<std::filesystem::path>>(JobId)>;
+    Retention(ControlContext& context, Remove remove, InUse in_use, EarlierFolder earlier_folder);
 
     // What is left from before; ages, now and every hour. Until halt().
     void begin();
@@ -47,6 +49,7 @@ class Retention {
     ControlContext& context_;
     Remove remove_;
     InUse in_use_;
+    EarlierFolder earlier_folder_;
     SideThread files_;
     std::map<std::string, std::chrono::steady_clock::time_point> clearing_;  // jobs, since when
     std::set<std::string> later_;  // could not be cleared since the last hour began

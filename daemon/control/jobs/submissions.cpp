@@ -29,6 +29,10 @@ JobRow first_row(const Job& job, const std::string& view, const ControlSettings&
     std::set<std::string> others;
     for (const std::string* path : {&job.spec.working_directory, &job.spec.checkpoint.directory}) {
         others.insert(folder_below(*path, settings.runs_dir));
+        // Of an earlier runs directory, too, whichever that was.
+        for (const auto& part : std::filesystem::path{*path}.lexically_normal()) {
+            others.insert(is_job_id(part.string()) ? part.string() : "");
+        }
     }
     for (const std::string& other : others) {
         if (!other.empty() && other != job.id.value) {

@@ -6,14 +6,33 @@
 #include "daemon/http/routes/routes.hpp"
 #include "job/base/limits.hpp"
 
+#include <chrono>
+#include <filesystem>
+#include <string>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
-Json disk_json(const DiskPlace& place, const DiskUse& use) {
+struct CountedFolder {
+    std::string directory;
+    DiskUse use;
+};
+
+CountedFolder count_folder(const DiskPlace& place, std::chrono::steady_clock::time_point until) {
+    std::error_code ec;
+    const bool first =
+        !place.first_directory.empty() && std::filesystem::is_directory(place.first_directory, ec);
+    CountedFolder out;
+    out.directory = first ? place.first_directory : place.directory;
+    out.use = disk_use(out.directory, limits::kFilesCounted, until);
+    return out;
+}
+
+Json disk_json(const DiskPlace& place, const CountedFolder& counted) {
+    const DiskUse& use = counted.use;
     Json out = Json::object();
-    out["directory"] = place.directory;
+    out["directory"] = counted.directory;
     out["total_bytes"] =
         use.logs + use.evidence + use.checkpoints + use.other + place.history_bytes;
     out["logs_bytes"] = use.logs;
@@ -55,12 +74,13 @@ Task<HttpResponse> disk_of(RouteContext context, HttpRequest request) {
         co_return problem(place.error());
     }
     const auto until = std::chrono::steady_clock::now() + limits::kCountPatience;
-    const std::function<DiskUse()> count = [directory = place->directory, until] {
-        return disk_use(directory, limits::kFilesCounted, until);
+    const std::function<CountedFolder()> count = [of = *place, until] {
+        return count_folder(of, until);
     };
-    std::string folder = place->directory;
-    const auto use = co_await read_in_folder<DiskUse>(context, std::move(folder), count);
-    co_return use ? json_response(dump_json(disk_json(*place, *use))) : problem(use.error());
+    std::string folder = place->first_directory.empty() ? place->directory : place->first_directory;
+    const auto counted = co_await read_in_folder<CountedFolder>(context, std::move(folder), count);
+    co_return counted ? json_response(dump_json(disk_json(*place, *counted)))
+                      : problem(counted.error());
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ class ControlTest : public ::testing::Test {
                                          Store::Hooks{});
         metrics_ = std::make_unique<telemetry::DaemonMetrics>();
         ControlSettings settings;
-        settings.runs_dir = folder_ / "runs";
+        settings.runs_dir = folder_ / runs_name_;
         settings.daemon_id = "daemon";
         settings.window = 2;
         settings.open_samples = open_samples_;
@@ -372,6 +372,7 @@ class ControlTest : public ::testing::Test {
     bool profiles_ = true;  // the agents know how to
     const Caller ada_{"ada", false, true};
     std::size_t open_samples_ = ControlSettings{}.open_samples;  // from the next boot() on
+    std::string runs_name_ = "runs";                             // the same
     std::int64_t keep_days_ = 0;                                 // from the next boot() on
     std::int64_t keep_bytes_ = 0;                                // the same
     std::chrono::milliseconds tick_{50};                         // the same

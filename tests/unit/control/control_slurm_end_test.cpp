@@ -81,6 +81,24 @@ TEST_F(ControlSlurmTest, AnAllocationThatSlurmTakesAwayBeforeStartIsAskedForAgai
               "the agent of n0 ended without a result: Slurm job 17 was ended by Slurm itself");
 }
 
+TEST_F(ControlSlurmTest, TheNextAttemptIsBesideTheFirstOneWhateverTheRunsDirectoryIsNow) {
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "starting"; }, "placed");
+    shut_down();
+    runs_name_ = "other";
+    boot();
+    TestAgent agent = hello_from(0, "17");
+    until([&] { return agent.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    scheduler_.seen.accident.emplace();
+    scheduler_.seen.accident->kind = CauseClass::scheduler;
+    ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
+    scheduler_.seen_until = 1;
+    agent.session->on_closed();
+    until([&] { return std::filesystem::exists(folder_ / "runs" / id / "a2"); }, "its folder");
+    until([&] { return show(id)["attempts"].size() == 2; }, "another attempt");
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "other" / id));
+}
+
 TEST_F(ControlSlurmTest, AnEndThatNobodyIsNamedForIsAPersonsOnceTheRanksRun) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);

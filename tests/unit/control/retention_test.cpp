@@ -29,8 +29,17 @@ class RetentionTest : public ControlTest {
         return std::move(*out);
     }
     // A job that was cancelled, with files as an attempt leaves them.
-    std::string ended(const std::string& extra = "") {
-        const std::string id = submitted(extra);
+    std::string ended(const std::string& extra = "") { return ended_now(submitted(extra)); }
+    // The same of one that the scheduler had already: it knows where its first attempt was made.
+    std::string ended_in_queue() {
+        scheduler_.seen.state = AllocationState::pending;
+        const int before = scheduler_.submissions;
+        const std::string id = submitted("");
+        until([&] { return scheduler_.submissions > before; }, "handed over");
+        until([&] { return state(id) == "queued"; }, "queued");
+        return ended_now(id);
+    }
+    std::string ended_now(const std::string& id) {
         EXPECT_TRUE(run(control_->cancel(ada_, id)).has_value());
         until([&] { return state(id) == "cancelled"; }, "cancelled");
         write(runs(id) / "a1" / "rank-00000.log", 10'000);
@@ -105,6 +114,65 @@ TEST_F(RetentionTest, TheEndOfARemovedJobIsStillKnown) {
     ASSERT_TRUE(remove(id).has_value());
     EXPECT_EQ(*run(control_->end_of(JobId{id}, 1)), at);
     EXPECT_EQ(run(control_->end_of(JobId{"ls-none"}, 1)).error().code, Errc::not_found);
+}
+
+TEST_F(RetentionTest, AJobOfAnEarlierRunsDirectoryIsRemovedThere) {
+    const std::string id = ended_in_queue();
+    shut_down();
+    runs_name_ = "other";
+    boot();
+    EXPECT_EQ(run(control_->disk(ada_, id))->first_directory, runs(id).string());
+    ASSERT_TRUE(remove(id).has_value());
+    until([&] { return !fs::exists(runs(id)); }, "its files go");
+    removals_done();
+}
+
+TEST_F(RetentionTest, AJobThatUsesTheFolderOfOneInAnEarlierRunsDirectoryKeepsItThere) {
+    const std::string id = ended_in_queue();
+    shut_down();
+    runs_name_ = "other";
+    boot();
+    const std::string user =
+        submitted(R"(,"checkpoint":{"directory":")" + (runs(id) / "checkpoints").string() + "\"}");
+    EXPECT_EQ(remove(id).error().code, Errc::conflict) << "while it is not over";
+    EXPECT_TRUE(run(control_->cancel(ada_, user)).has_value());
+    until([&] { return state(user) == "cancelled"; }, "cancelled");
+    EXPECT_EQ(remove(id).error().code, Errc::conflict) << "and after";
+    EXPECT_TRUE(fs::exists(runs(id) / "checkpoints" / "step-10"));
+}
+
+TEST_F(RetentionTest, WhatLiesInAnEarlierRunsDirectoryCountsAndGoes) {
+    const std::string old = ended_in_queue();
+    days_pass(2);
+    const std::string id = ended_in_queue();
+    days_pass(2);
+    shut_down();
+    keep_bytes_ = bytes_of(id);
+    runs_name_ = "other";
+    boot();
+    until([&] { return show(old).is_null() && !fs::exists(runs(old)); }, "the older one goes");
+    EXPECT_FALSE(show(id).is_null()) << "what has gone has made room";
+    EXPECT_TRUE(fs::exists(runs(id)));
+}
+
+TEST_F(RetentionTest, FilesThatCannotBeSeenAreNotTakenForRemoved) {
+    const fs::path job = folder_ / "not-mounted" / "ls-1";
+    EXPECT_EQ(remove_job_files(job, "it is not mounted", {}, true).error().code, Errc::unavailable);
+    EXPECT_TRUE(remove_job_files(job, "", {}, true).has_value());
+    write(job / "a1" / "rank-00000.log", 1);
+    EXPECT_TRUE(remove_job_files(job, "it is full", {}, true).has_value());
+    EXPECT_FALSE(fs::exists(job));
+}
+
+// What it has from before may be the files of the one that it was copied from.
+TEST_F(RetentionTest, ACopyTouchesNoEarlierRunsDirectory) {
+    Job job;
+    job.id = JobId{"ls-1"};
+    job.attempts.emplace_back().directory = "/earlier/ls-1/a1";
+    EXPECT_EQ(first_folder(job, CopiedJobs{}), "/earlier/ls-1");
+    CopiedJobs copied;
+    copied.moves.emplace_back("/later", "/own");
+    EXPECT_EQ(first_folder(job, copied), "");
 }
 
 TEST_F(RetentionTest, CheckpointsMayStay) {
