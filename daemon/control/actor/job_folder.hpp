@@ -35,8 +35,7 @@ std::string folder_below(const std::filesystem::path& path, const std::filesyste
 Status remove_job_files(const std::filesystem::path& job_directory, bool with_checkpoints);
 
 // The same of the folder in the runs directory of now, of which `problem` says what is wrong with
-// it
-// ("" = nothing), and of the one that the job had in an earlier one (`before`, "" = none).
+// it ("" = nothing), and of the one that the job had in an earlier one (`before`, "" = none).
 // unavailable: also if there is a problem and the folder is not to be seen.
 Status remove_job_files(const std::filesystem::path& job_directory, const std::string& problem,
                         const std::filesystem::path& before, bool with_checkpoints);
