@@ -1,6 +1,7 @@
 #include "job/trainer/run.hpp"
 
 #include "job/base/log.hpp"
+#include "job/trainer/random.hpp"
 #include "job/trainer/step_profile.hpp"
 #include "job/trainer/strategy.hpp"
 
@@ -72,6 +73,9 @@ Result<RunEnd> TrainingRun::run() {
     }
     while (!done() && !stop_) {
         LOCKSTEP_TRY(run_epoch());
+        if (done() && strategy_->steps_apart()) {
+            LOCKSTEP_TRY(wait_for_others());
+        }
         if (stop_) {
             break;
         }
@@ -83,12 +87,7 @@ Result<RunEnd> TrainingRun::run() {
     }
     end_.stopped = stop_;
     if (!end_.abandoned) {
-        Status saved = save(true);
-        if (saved) {
-            phase("checkpoint");  // however long it takes to write: no steps come meanwhile
-            saved = take_written(/*wait=*/true);
-        }
-        LOCKSTEP_TRY(saved);
+        LOCKSTEP_TRY(save_end());
     }
     if (!end_.stopped && !diverged_) {
         LOCKSTEP_TRY(export_weights());
@@ -134,8 +133,10 @@ Status TrainingRun::run_epoch() {
             return fit;
         }
         const std::int64_t every = config_.checkpoint_every_steps;
-        if (const Status saved = save(result->checkpoint || (every > 0 && step_ % every == 0));
-            !saved) {
+        const bool due = result->checkpoint || (every > 0 && step_ % every == 0);
+        // A checkpoint of the last step says that nothing is left to train, of the others neither.
+        const bool early = done() && strategy_->steps_apart();
+        if (const Status saved = save(due && !early); !saved) {
             return saved;
         }
     }

@@ -100,6 +100,13 @@ class TrainingRun {
   private:
     using Clock = std::chrono::steady_clock;
 
+    // Of the samples; all ranks begin at one.
+    struct Place {
+        std::int64_t step = 0;
+        std::int64_t epoch = 0;
+        std::int64_t consumed = 0;
+    };
+
     Status compare_ranks();
     Status load_latest(Checkpoint& checkpoint);
     Status load_weights(Checkpoint& checkpoint);
@@ -116,7 +123,10 @@ class TrainingRun {
     double mfu(std::int64_t samples, double seconds) const;
     void report(const StepResult& result);
     void print(const StepResult& result);
+    Status wait_for_others();
     Status save(bool due);
+    Status save_end();
+    void go_back_to(std::int64_t step);
     void begin_writing();
     void wait_copied();
     Status take_written(bool wait);
@@ -151,6 +161,8 @@ class TrainingRun {
     std::int64_t epoch_ = 0;
     std::int64_t consumed_ = 0;
     std::int64_t saved_step_ = -1;
+    Place begun_;                       // where the ranks began
+    std::int64_t slowest_ = INT64_MAX;  // OtherWorkers, at the end
     bool refused_by_peer_ = false;
     std::int64_t trained_samples_ = 0;  // of this rank in this process
     std::uint64_t start_ = 0;           // PartSet::start

@@ -3,12 +3,16 @@
 #include "job/base/log.hpp"
 #include "job/trainer/named_state.hpp"
 #include "job/trainer/run.hpp"
+#include "job/trainer/step_profile.hpp"
 #include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategy.hpp"
+#include "job/trainer/trainer_limits.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -82,6 +86,68 @@ Status TrainingRun::save(bool due) {
     ++end_.checkpoints;
     phase("train");
     return {};
+}
+
+// Workers of asynchronous servers end one after the other, and what the parameters are at the end
+// is known when the last one has. It may take hours; no server hears nothing for as long.
+Status TrainingRun::wait_for_others() {
+    phase("eval");     // no steps come from this rank any more
+    profile_.reset();  // nobody asks
+    for (;;) {
+        const Result<OtherWorkers> others = strategy_->settled();
+        LOCKSTEP_TRY(others);
+        slowest_ = others->slowest;
+        stop_ = stop_ || (others->stop && slowest_ < step_);
+        if (stop_ || others->training == 0) {
+            return {};
+        }
+        std::this_thread::sleep_for(limits::kSettledAskedEvery);
+    }
+}
+
+// To where every rank of this run was, or will be, after its step `step`.
+void TrainingRun::go_back_to(std::int64_t step) {
+    const std::int64_t per_step = std::int64_t{batch_size_} * config_.accumulate;
+    Place at = begun_;
+    while (at.step < step) {
+        const std::int64_t left = (sampler_.per_rank(at.consumed) + per_step - 1) / per_step;
+        const std::int64_t steps = std::min(left, step - at.step);
+        at.step += steps;
+        at.consumed += steps * per_step * sampler_.ranks;
+        if (steps == left) {
+            ++at.epoch;
+            at.consumed = 0;
+        }
+    }
+    step_ = at.step;
+    epoch_ = at.epoch;
+    consumed_ = at.consumed;
+}
+
+// A checkpoint of the last step says that nothing is left to train. Where a worker was stopped or
+// lost before its own last step, the newest checkpoint is to be the one from which that worker has
+// the rest to train: this rank's step is that worker's then, or the first after the checkpoint
+// before, whichever is later.
+Status TrainingRun::save_end() {
+    const Place end{step_, epoch_, consumed_};
+    if (slowest_ < end.step && is_root() && !options_.checkpoint_directory.empty()) {
+        const std::int64_t step = std::max(slowest_, saved_step_ + 1);
+        if (step >= end.step) {
+            return take_written(/*wait=*/true);
+        }
+        log::warn("a worker has not made all of its steps: the checkpoint is of an earlier one",
+                  {{"step", step}, {"made_here", end.step}});
+        go_back_to(step);
+    }
+    Status saved = save(true);
+    if (saved) {
+        phase("checkpoint");  // however long it takes to write: no steps come meanwhile
+        saved = take_written(/*wait=*/true);
+    }
+    step_ = end.step;
+    epoch_ = end.epoch;
+    consumed_ = end.consumed;
+    return saved;
 }
 
 void TrainingRun::wait_copied() {

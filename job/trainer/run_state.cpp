@@ -385,6 +385,7 @@ Status TrainingRun::restore() {
     batch_size_ = static_cast<std::int32_t>(head[8]);
     end_.resumed_from = step_;
     saved_step_ = step_;
+    begun_ = {step_, epoch_, consumed_};
     return strategy_->distribute(state);
 }
 

@@ -69,6 +69,15 @@ struct Evaluation {
     double cut = 0.0;
 };
 
+// How far the others are whose steps are not this rank's.
+struct OtherWorkers {
+    std::int64_t training = 0;  // workers that still have steps to make
+    // The last step of the one that is the furthest back, also of those that were stopped or lost;
+    // INT64_MAX: all have made all of theirs.
+    std::int64_t slowest = INT64_MAX;
+    bool stop = false;  // a worker was told to stop, so all do
+};
+
 class Strategy {
   public:
     virtual ~Strategy() = default;
@@ -110,6 +119,12 @@ class Strategy {
         static_cast<void>(checkpoints);
         return {};
     }
+    // Whether each trainer makes its steps without waiting for the others', so that one may have
+    // made its last while they go on (parameter_server with update async).
+    virtual bool steps_apart() const { return false; }
+    // This trainer has made its last step. Answers at once; where nobody trains any more, this rank
+    // has the parameters of the end then. unavailable, timed_out: a server is gone.
+    virtual Result<OtherWorkers> settled() { return OtherWorkers{}; }
     // The last call of a trainer.
     virtual Status finish() { return {}; }
 

@@ -48,6 +48,8 @@ inline constexpr auto kMeetPatience = std::chrono::minutes{5};
 // After SIGTERM the other ranks get this long to finish the step, or to be there in NCCL: the
 // agent's grace is kStopGrace.
 inline constexpr auto kTrainStopPatience = std::chrono::seconds{4};
+// How often a worker that has made its last step asks an asynchronous server for the others.
+inline constexpr auto kSettledAskedEvery = std::chrono::seconds{1};
 // For a GPU to come past what is enqueued; where it does not, it waits for ranks that are lost.
 inline constexpr auto kGpuEndPatience = std::chrono::seconds{3};
 

@@ -24,37 +24,6 @@ namespace {
 using Kind = ServerAsk::Kind;
 using Links = std::vector<std::unique_ptr<Communicator>>;
 
-class ServerRank final : public Strategy {
-  public:
-    ServerRank(const TrainConfig& config, ServerPart part, World& world, Links workers)
-        : Strategy(config),
-          config_(config),
-          part_(std::move(part)),
-          all_(world.all()),
-          workers_(std::move(workers)) {}
-
-    bool serves() const override { return true; }
-    Status serve(const std::filesystem::path& checkpoints) override {
-        return serve_workers(config_, part_, workers_, checkpoints);
-    }
-    Communicator& trainers() override { return all_; }
-    Shard shard() const override { return {}; }
-    Status step(Loader&, StepResult&) override { return not_here(); }
-    Result<Evaluation> evaluate(const SampleSet&) override { return fail(not_here().error()); }
-    Status collect(Checkpoint&) override { return {}; }
-    bool root_has_all() const override { return true; }
-    Status snapshot(const PartSet&, Snapshot&) override { return not_here(); }
-    Status distribute(Checkpoint&) override { return {}; }
-
-  private:
-    static Status not_here() { return fail(Errc::internal, "a parameter server does not train"); }
-
-    TrainConfig config_;
-    ServerPart part_;
-    Communicator& all_;
-    Links workers_;
-};
-
 class Worker final : public Strategy {
   public:
     Worker(const TrainConfig& config, const ModelShape& shape, std::vector<ServerPart> parts,
@@ -108,6 +77,7 @@ class Worker final : public Strategy {
                           [by = static_cast<float>(factor)](float& g) { g *= by; });
         }
         ask.kind = Kind::push;
+        ask.step = result.step;
         ask.rate = result.learning_rate;
         ask.stop = stop_signal::requested() ? 1 : 0;
         // All servers get their part before the first one is waited for.
@@ -230,6 +200,30 @@ class Worker final : public Strategy {
         return {};
     }
 
+    bool steps_apart() const override { return config_.update == TrainUpdate::async; }
+    // Every server is asked each time: none may hear nothing for longer than its patience.
+    Result<OtherWorkers> settled() override {
+        OtherWorkers out;
+        ServerAsk ask;
+        ask.kind = Kind::settled;
+        ask.stop = stop_signal::requested() ? 1 : 0;
+        for (std::size_t i = 0; i < servers_.size(); ++i) {
+            ServerAnswer answer;
+            Status got = send(i, ask, {});
+            if (got) {
+                got = receive(i, answer);
+            }
+            LOCKSTEP_TRY(got);
+            out.training = std::max(out.training, answer.training);
+            out.slowest = std::min(out.slowest, answer.slowest);
+            out.stop = out.stop || answer.stop != 0;
+        }
+        if (out.training == 0) {
+            values_.store();
+        }
+        return out;
+    }
+
     Status finish() override {
         ServerAsk ask;
         ask.kind = Kind::done;
@@ -269,14 +263,14 @@ class Worker final : public Strategy {
         }
         return named(server, std::move(sent));
     }
-    // The answer, and the parameters to their place.
+    // The answer, and the parameters, if they follow, to their place.
     Status receive(std::size_t server, ServerAnswer& answer) {
         Status got = receive_message(*servers_[server], answer, kServerOfPair);
-        if (got) {
+        if (got && answer.training == 0) {
             got =
                 servers_[server]->recv(buffer_of(part_of(server, values_.values())), kServerOfPair);
+            versions_[server] = answer.version;
         }
-        versions_[server] = answer.version;
         return named(server, std::move(got));
     }
     Status read_server(std::size_t server, Checkpoint& state, std::size_t floats) {
@@ -377,8 +371,7 @@ Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& confi
         }
     }
     if (world.server()) {
-        return std::make_unique<ServerRank>(config, std::move(parts[my_server]), world,
-                                            std::move(mine));
+        return make_server_rank(config, std::move(parts[my_server]), world, std::move(mine));
     }
     Result<std::unique_ptr<Communicator>> group = world.group("workers", workers);
     LOCKSTEP_TRY(group);

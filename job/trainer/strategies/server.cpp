@@ -11,7 +11,10 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <cstdint>
+#include <filesystem>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -31,7 +34,9 @@ class Server {
           values_(part.floats()),
           gradients_(workers, std::vector<float>(part.floats())),
           stops_(workers, 0),
-          skips_(workers, 0) {}
+          skips_(workers, 0),
+          steps_(workers, 0),
+          trains_(workers, true) {}
 
     // One worker until it is done.
     Status talk(Communicator& pair, std::size_t worker) {
@@ -41,6 +46,8 @@ class Server {
                 return lost(worker, got.error());
             }
             if (ask.kind == ServerAsk::Kind::done) {
+                const std::lock_guard lock{mutex_};
+                trains_[worker] = false;
                 return {};
             }
             if (const Status answered = answer(pair, worker, ask); !answered) {
@@ -75,6 +82,9 @@ class Server {
             if (const Status used = use(worker, ask, out); !used) {
                 return used;
             }
+        }
+        if (ask.kind == Kind::settled && settle(worker, ask, out) > 0) {
+            return send_message(pair, out, kWorkerOfPair);
         }
         std::vector<float> values;
         std::vector<float> moments;
@@ -140,12 +150,26 @@ class Server {
         return outcome && !*outcome ? fail(outcome->error()) : Status{};
     }
 
+    // The workers that still have steps to make. One that was stopped or lost has none, but is as
+    // far as it came.
+    std::int64_t settle(std::size_t worker, const ServerAsk& ask, ServerAnswer& out) {
+        const std::lock_guard lock{mutex_};
+        stop_ = stop_ || ask.stop != 0;
+        trains_[worker] = false;
+        steps_[worker] = INT64_MAX;
+        out.training = std::count(trains_.begin(), trains_.end(), true);
+        out.slowest = *std::min_element(steps_.begin(), steps_.end());
+        out.stop = stop_ ? 1 : 0;
+        return out.training;
+    }
+
     // Returns when the gradient is in the parameters.
     Status use(std::size_t worker, const ServerAsk& ask, ServerAnswer& out) {
         std::unique_lock lock{mutex_};
         if (error_) {
             return fail(*error_);
         }
+        steps_[worker] = ask.step;
         if (config_.update == TrainUpdate::async) {
             out.staleness = version_ - ask.version;
             stop_ = stop_ || ask.stop != 0;
@@ -205,6 +229,7 @@ class Server {
         Error error = why;
         error = std::move(error).in("worker " + std::to_string(worker));
         const std::lock_guard lock{mutex_};
+        trains_[worker] = false;
         if (config_.update == TrainUpdate::sync || !loaded_) {
             if (!error_) {
                 error_ = error;
@@ -226,6 +251,8 @@ class Server {
     std::vector<std::vector<float>> gradients_;  // by worker
     std::vector<std::int64_t> stops_;            // by worker
     std::vector<std::int64_t> skips_;            // by worker
+    std::vector<std::int64_t> steps_;            // by worker: the last one; all made: INT64_MAX
+    std::vector<bool> trains_;                   // by worker: it may push again
     std::size_t arrived_ = 0;
     std::int64_t rounds_ = 0;  // sync: all gradients were there
     std::int64_t version_ = 0;
@@ -236,6 +263,60 @@ class Server {
     std::optional<Error> error_;
     CheckpointPart copy_;      // while writer_ is at it, nobody else's
     CheckpointWriter writer_;  // last: it uses the copy
+};
+
+// A server's life over its connections: returns when every worker is done and its part of the last
+// checkpoint is written. unavailable: a worker was lost; with sync at once, with async after the
+// others.
+Status serve_workers(const TrainConfig& config, const ServerPart& part,
+                     std::vector<std::unique_ptr<Communicator>>& workers,
+                     const std::filesystem::path& checkpoints) {
+    Server server{config, part, workers.size(), checkpoints};
+    std::vector<Status> ends(workers.size());
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < workers.size(); ++i) {
+            threads.emplace_back([&, i] { ends[i] = server.talk(*workers[i], i); });
+        }
+    }
+    for (const Status& end : ends) {
+        if (!end) {
+            return end;
+        }
+    }
+    return server.finish_writing();
+}
+
+class ServerRank final : public Strategy {
+  public:
+    ServerRank(const TrainConfig& config, ServerPart part, World& world,
+               std::vector<std::unique_ptr<Communicator>> workers)
+        : Strategy(config),
+          config_(config),
+          part_(std::move(part)),
+          all_(world.all()),
+          workers_(std::move(workers)) {}
+
+    bool serves() const override { return true; }
+    Status serve(const std::filesystem::path& checkpoints) override {
+        return serve_workers(config_, part_, workers_, checkpoints);
+    }
+    Communicator& trainers() override { return all_; }
+    Shard shard() const override { return {}; }
+    Status step(Loader&, StepResult&) override { return not_here(); }
+    Result<Evaluation> evaluate(const SampleSet&) override { return fail(not_here().error()); }
+    Status collect(Checkpoint&) override { return {}; }
+    bool root_has_all() const override { return true; }
+    Status snapshot(const PartSet&, Snapshot&) override { return not_here(); }
+    Status distribute(Checkpoint&) override { return {}; }
+
+  private:
+    static Status not_here() { return fail(Errc::internal, "a parameter server does not train"); }
+
+    TrainConfig config_;
+    ServerPart part_;
+    Communicator& all_;
+    std::vector<std::unique_ptr<Communicator>> workers_;
 };
 
 }  // namespace
@@ -265,23 +346,9 @@ std::vector<ServerPart> server_parts(const FlatLayout& layout, std::size_t serve
     return parts;
 }
 
-Status serve_workers(const TrainConfig& config, const ServerPart& part,
-                     std::vector<std::unique_ptr<Communicator>>& workers,
-                     const std::filesystem::path& checkpoints) {
-    Server server{config, part, workers.size(), checkpoints};
-    std::vector<Status> ends(workers.size());
-    {
-        std::vector<std::jthread> threads;
-        for (std::size_t i = 0; i < workers.size(); ++i) {
-            threads.emplace_back([&, i] { ends[i] = server.talk(*workers[i], i); });
-        }
-    }
-    for (const Status& end : ends) {
-        if (!end) {
-            return end;
-        }
-    }
-    return server.finish_writing();
+std::unique_ptr<Strategy> make_server_rank(const TrainConfig& config, ServerPart part, World& world,
+                                           std::vector<std::unique_ptr<Communicator>> workers) {
+    return std::make_unique<ServerRank>(config, std::move(part), world, std::move(workers));
 }
 
 }  // namespace lockstep

@@ -9,7 +9,6 @@
 #include "job/trainer/parameters.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,23 +16,29 @@
 
 namespace lockstep {
 
+class Strategy;
+class World;
+
 inline constexpr std::int32_t kServerOfPair = 0;
 inline constexpr std::int32_t kWorkerOfPair = 1;
 
 struct ServerAsk {
     enum class Kind : std::int64_t {
-        pull,   // → parameters
-        push,   // gradient follows → parameters after it was used
-        load,   // parameters and moments follow, `version` is the number of updates → nothing
-        state,  // → parameters, then moments
-        save,   // → an answer alone, once the server has a copy; it writes its part of the
-                // checkpoint
-        done,   // the last one → nothing
+        pull,     // → parameters
+        push,     // gradient follows → parameters after it was used
+        load,     // parameters and moments follow, `version` is the number of updates → nothing
+        state,    // → parameters, then moments
+        save,     // → an answer alone, once the server has a copy; it writes its part of the
+                  // checkpoint
+        settled,  // async: all steps of this worker are made → how far the others are, and the
+                  // parameters if none of them trains
+        done,     // the last one → nothing
     };
     Kind kind = Kind::pull;
     std::int64_t version = 0;  // push: of the parameters the gradient was computed with; save: step
+    std::int64_t step = 0;     // push: the worker's, which it makes with this gradient
     std::uint64_t start = 0;   // save: PartSet::start
-    std::int64_t stop = 0;     // push: this worker was told to stop
+    std::int64_t stop = 0;     // push, settled: this worker was told to stop
     std::int64_t skip = 0;     // push: the gradient is not finite, which loss scaling answers
     double rate = 0.0;         // push: the learning rate of the step
 };
@@ -41,9 +46,11 @@ struct ServerAsk {
 struct ServerAnswer {
     std::int64_t version = 0;    // updates so far; of the parameters that follow, or were copied
     std::int64_t staleness = 0;  // push: updates between `version` of the ask and this one
-    std::int64_t stop = 0;       // push: all workers stop after this step
+    std::int64_t stop = 0;       // push, settled: all workers stop after this step
     std::int64_t skipped = 0;    // push: a worker's gradient was not finite, so none was used
-    double squares = 0.0;        // push: Σ of the squared mean gradient of this server's part
+    std::int64_t training = 0;   // settled: OtherWorkers; parameters follow if it is 0
+    std::int64_t slowest = INT64_MAX;  // settled: the same
+    double squares = 0.0;              // push: Σ of the squared mean gradient of this server's part
 };
 
 template <class Message>
@@ -69,11 +76,9 @@ struct ServerPart {
 };
 std::vector<ServerPart> server_parts(const FlatLayout& layout, std::size_t servers);
 
-// A server's life over its connections, in the order of the workers: returns when every worker is
-// done and its part of the last checkpoint is written in the folder `checkpoints`. unavailable: a
-// worker was lost; with update sync at once, with async after the others.
-Status serve_workers(const TrainConfig& config, const ServerPart& part,
-                     std::vector<std::unique_ptr<Communicator>>& workers,
-                     const std::filesystem::path& checkpoints);
+// The strategy of a server, which has connections to `workers`, in their order. serve()
+// unavailable: a worker was lost; with update sync at once, with async after the others.
+std::unique_ptr<Strategy> make_server_rank(const TrainConfig& config, ServerPart part, World& world,
+                                           std::vector<std::unique_ptr<Communicator>> workers);
 
 }  // namespace lockstep
