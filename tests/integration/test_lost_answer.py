@@ -151,6 +151,21 @@ class LostAnswer(harness.TestCase):
         self.finish()
         self.assertEqual(self.generations(), 2)
 
+    def test_python_submits_again_when_a_proxy_says_502(self):
+        # It raised, with the job running and nobody who knew its id.
+        spec = harness.command_job("again", "true")
+        for status in 502, 504:
+            with self.subTest(status), Cutting(self.daemon, status=status) as proxy:
+                done = subprocess.run([sys.executable, "-c", f"import lockstep; print(lockstep.Daemon().submit({spec!r}).id)"],
+                                      env={**proxy.environment(), "PYTHONPATH": str(harness.PYTHON_PACKAGE)}, text=True,
+                                      capture_output=True, timeout=60 * harness.PATIENCE, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len(proxy.answers), 2)
+                self.assertEqual(len({key for _, key, _ in proxy.answers}), 1)
+        again = [job for job in self.daemon.get("/v1/jobs")["items"] if job["name"] == "again"]
+        self.assertEqual(len(again), 2, again)  # one for each
+        self.finish()
+
 
 if __name__ == "__main__":
     harness.main()

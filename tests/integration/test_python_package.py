@@ -209,7 +209,13 @@ class Package(harness.TestCase):
         self.assertEqual(done.stdout, "")
 
     def test_waiting_outlasts_a_restart_of_lockstepd(self):
-        way = Way(self.daemon)
+        self.wait_through_a_restart(Way(self.daemon))
+
+    def test_waiting_outlasts_a_restart_of_lockstepd_behind_a_proxy_that_says_502(self):
+        # As the nginx of deploy/ does at once: both ended with DaemonError.
+        self.wait_through_a_restart(Way(self.daemon, b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"))
+
+    def wait_through_a_restart(self, way):
         self.addCleanup(way.close)
         go = self.root / "go"
         job = self.daemon.submit(harness.command_job("long", "sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done"))["id"]
@@ -298,9 +304,10 @@ class Package(harness.TestCase):
 
 
 class Way:
-    """An address that stays while lockstepd's changes: what comes goes on to it, or is closed while it is away."""
+    """An address that stays while lockstepd's changes: what comes goes on to it; while it is away it is closed, or
+    answered with `away`."""
 
-    def __init__(self, daemon):
+    def __init__(self, daemon, away=b""):
         self.passed = self.refused = 0
         way = self
 
@@ -310,6 +317,9 @@ class Way:
                 try:
                     there = socket.create_connection((host, int(port)), timeout=60)
                 except OSError:
+                    if away:
+                        self.request.recv(65536)  # what is not read would make a reset of the end
+                        self.request.sendall(away)
                     way.refused += 1
                     return
                 way.passed += 1

@@ -1,6 +1,9 @@
-"""What lockstep.functions says of a job that has ended, by what its ranks have left: whole jobs are
-tests/integration/test_python_package.py's."""
+"""What lockstep.functions says of a job that has ended, by what its ranks have left, and how lockstep.daemon waits and
+submits behind a proxy: whole jobs are tests/integration/test_python_package.py's."""
 
+import asyncio
+import contextlib
+import json
 import os
 import pathlib
 import pickle
@@ -12,7 +15,7 @@ from unittest import mock
 from python_hooks_test import HOOKS
 
 sys.path.insert(0, str(HOOKS.parent))
-from lockstep import functions
+from lockstep import daemon, functions
 
 
 def returns(value):
@@ -80,6 +83,48 @@ class Outcome(unittest.TestCase):
         with open(self.folder / "result-0.pickle", "wb") as file:
             pickle.dump({"ok": True, "value": pickle.dumps(7)}, file)
         self.assertEqual(self.job("succeeded", 3).result(), 7)
+
+
+class Proxied(unittest.TestCase):
+    """A lockstepd behind a proxy that answers for it while it restarts."""
+
+    def setUp(self):
+        self.asked = []
+
+    def answering(self, *answers):
+        """A Daemon; until the test ends every one is answered so, one answer after the other."""
+        left = list(answers)
+
+        def request(method, path, body=None, headers=None, timeout=None):
+            self.asked.append((method, path, headers))
+            status, document = left.pop(0)
+            return status, json.dumps(document).encode() if document else b"<html>"
+
+        patches = contextlib.ExitStack()
+        self.addCleanup(patches.close)
+        patches.enter_context(mock.patch.object(daemon.Daemon, "request", side_effect=request))
+        patches.enter_context(mock.patch.object(daemon, "_POLL_SECONDS", (0.0, 0.0)))
+        return daemon.Daemon("http://127.0.0.1:1", "secret")
+
+    def test_waiting_outlasts_what_a_proxy_says_for_a_lockstepd_that_restarts(self):
+        ended = (200, {"id": "ls-x", "state": "succeeded"})
+        away = [(502, None), (503, None), (504, None)]
+        self.assertEqual(self.answering(*away, ended).wait("ls-x"), ended[1])
+        self.answering(*away, ended)
+        waiting = daemon.AsyncDaemon("http://127.0.0.1:1", "secret").wait("ls-x")
+        self.assertEqual(asyncio.run(waiting), ended[1])
+
+    def test_waiting_ends_with_what_lockstepd_itself_refuses(self):
+        with self.assertRaisesRegex(daemon.DaemonError, "404"):
+            self.answering((404, {"title": "no such job"})).wait("ls-x")
+
+    def test_a_submission_that_a_proxy_answers_is_repeated_under_its_key(self):
+        for status in 502, 504:
+            self.asked.clear()
+            job = self.answering((status, None), (200, {"id": "ls-x"})).submit({"name": "a"})
+            self.assertEqual(job.id, "ls-x")
+            self.assertEqual([one[:2] for one in self.asked], [("POST", "/v1/jobs")] * 2)
+            self.assertEqual(self.asked[0][2], self.asked[1][2])
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ FINAL = ("succeeded", "failed", "cancelled")
 _POLL_SECONDS = (0.05, 2.0)  # the first and the longest pause between two looks at a job
 _SILENT_SECONDS = 60.0  # so long may lockstepd be away while somebody waits for a job
 _EVENTS = 1000  # in one answer
+# No answer of lockstepd's: none at all, or one of the proxy before it while lockstepd restarts.
+_MAY_PASS = (0, 502, 503, 504)
 
 
 class DaemonError(Exception):
@@ -124,7 +126,7 @@ class _Wait:
         """Raises it, unless lockstepd may be on its way back."""
         now = time.monotonic()
         self._silent_since = self._silent_since or now
-        if error.status not in (0, 503) or now - self._silent_since > _SILENT_SECONDS:
+        if error.status not in _MAY_PASS or now - self._silent_since > _SILENT_SECONDS:
             raise error
 
     def pause(self) -> float:
@@ -259,7 +261,7 @@ class Daemon:
         try:
             answer = self.call("POST", "/v1/jobs", dict(specification), headers)
         except DaemonError as error:
-            if error.status not in (0, 409, 503):
+            if error.status not in (*_MAY_PASS, 409):
                 raise
             time.sleep(0.2)
             answer = self.call("POST", "/v1/jobs", dict(specification), headers)
@@ -287,7 +289,8 @@ class Daemon:
         return page["items"], page.get("next_cursor") or None
 
     def wait(self, id: str, timeout: Optional[float] = None, check: bool = True) -> dict:  # noqa: A002
-        """See Job.wait(). lockstepd may be restarted meanwhile: a minute without an answer is waited out."""
+        """See Job.wait(). lockstepd may be restarted meanwhile, behind a proxy as well: a minute without an
+        answer, or with 502, 503 or 504, is waited out."""
         waiting = _Wait(id, timeout, check)
         while True:
             try:
@@ -316,7 +319,7 @@ class Daemon:
         try:
             self.call("POST", path, headers=headers)
         except DaemonError as error:
-            if error.status not in (0, 502, 503, 504):
+            if error.status not in _MAY_PASS:
                 raise
             time.sleep(0.2)
             self.call("POST", path, headers=headers)
