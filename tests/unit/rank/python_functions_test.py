@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pickle
+import re
 import sys
 import tempfile
 import unittest
@@ -16,6 +17,8 @@ from python_hooks_test import HOOKS
 
 sys.path.insert(0, str(HOOKS.parent))
 from lockstep import daemon, functions
+
+SCHEMA = pathlib.Path(__file__).resolve().parents[3] / "job/model/spec/spec_schema_text.cpp"
 
 
 def returns(value):
@@ -83,6 +86,17 @@ class Outcome(unittest.TestCase):
         with open(self.folder / "result-0.pickle", "wb") as file:
             pickle.dump({"ok": True, "value": pickle.dumps(7)}, file)
         self.assertEqual(self.job("succeeded", 3).result(), 7)
+
+
+class Resources(unittest.TestCase):
+    def test_each_resource_of_a_specification_is_an_option(self):
+        # ranks_per_gpu was none: it became a field beside `resources`, and was refused as unknown.
+        text = SCHEMA.read_text(encoding="utf-8")
+        schema = text[text.index('"Resources": {'):]
+        schema = schema[:schema.index(')json"')]
+        named = re.findall(r'^    "(\w+)": \{', schema, re.MULTILINE)
+        self.assertIn("nodes", named)
+        self.assertEqual(sorted(functions._RESOURCES), sorted(named))
 
 
 class Proxied(unittest.TestCase):

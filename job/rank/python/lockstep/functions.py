@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from lockstep.daemon import Daemon, Job, JobFailed
 
 _RESOURCES = ("nodes", "ranks_per_node", "gpus_per_node", "gpu_type", "cpus_per_rank", "memory_mb_per_node",
-              "time_limit", "spares", "min_nodes", "binding")
+              "time_limit", "spares", "min_nodes", "binding", "ranks_per_gpu")
 _SLURM = ("partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude", "exclusive")
 
 
