@@ -7,6 +7,9 @@
  *       if (step % 1000 == 0 || lockstep_checkpoint_requested()) save(step);
  *     }
  *
+ * Ranks are not asked for a checkpoint at the same step: where all must save together, each calls it and rank 0
+ * broadcasts its answer, or they wait for each other for ever.
+ *
  * Link with `pkg-config --cflags --libs lockstep`, or in CMake with
  * `find_package(Lockstep)` and `target_link_libraries(train Lockstep::lockstep)`.
  *

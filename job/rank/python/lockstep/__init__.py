@@ -18,6 +18,9 @@ time limit is near), so that the loop can write one and go on:
     if step % 1000 == 0 or lockstep.checkpoint_requested():
         save(model)
 
+Ranks are not asked at the same step: where all must save together (FSDP, DeepSpeed), each calls it and rank 0
+broadcasts its answer, or they wait for each other for ever.
+
 ``context()`` is which rank of what this process is. ``auto()`` measures a script that reports nothing. For frameworks:
 ``lockstep.lightning``, ``.keras``, ``.transformers``, ``.accelerate``, ``.paddle``, ``.jax``. ``lockstep.sinks``: to
 TensorBoard, MLflow and W&B as well.
