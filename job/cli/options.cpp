@@ -292,7 +292,8 @@ ManualText manual_text() {
         "top takes the whole terminal: s sorts by the next of busy, loss, step, gpu and rank, r "
         "turns the order around, the arrows, PgUp, PgDn, Home and End scroll, space pauses, ? "
         "explains and q quits. In a pipe it prints one table. A rank with an anomaly of the last "
-        "10 minutes is marked !, one that has failed x. It ends with the job.",
+        "10 minutes, or that still hangs, is marked !, one that has failed x. It ends with the "
+        "job.",
         "series draws a plot: each column from its lowest to its highest value, up to four ranks "
         "as lines, more as a band with their median; ! marks what was not finite, R a restart. In "
         "a pipe it prints rows of x, rank, min, max and last with tabs between."};

@@ -331,7 +331,7 @@ std::vector<std::string> help_lines() {
             "busy = step time - wait - data: in step with the others the slow rank",
             "waits least. wait: for the other ranks; data: for the next batch.",
             "GPU, memory, power: mean use and sums of the rank's GPUs.",
-            "! an anomaly of the last 10 minutes, or a loss that is not finite",
+            "! an anomaly of the last 10 minutes, a hang, a loss not finite",
             "x the rank has failed or is lost"};
 }
 

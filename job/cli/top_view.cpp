@@ -143,16 +143,18 @@ void TopView::take_event(const Json& event) {
 }
 
 std::string TopView::trouble(const TopRow& row) const {
-    // But for a hang, an anomaly is told when it begins and never taken back: an old one says
-    // nothing of now.
+    // But for what lasts, whose end is told, an anomaly is told when it begins and never taken
+    // back: an old one says nothing of now.
     constexpr std::int64_t kRecentMillis = 600'000;
     std::set<std::string_view> over;
     for (auto one = anomalies_.rbegin(); one != anomalies_.rend(); ++one) {
         if (one->over) {
             over.insert(one->kind);
         }
+        const bool lasts = one->kind == "hang" || one->kind == "desync";
         const bool now = over.count(one->kind) == 0 && one->attempt == attempt_ &&
-                         one->generation == generation_ && now_ - one->at <= kRecentMillis;
+                         one->generation == generation_ &&
+                         (lasts || now_ - one->at <= kRecentMillis);
         const bool here = one->kind == "slow_node" ? !row.node.empty() && one->node == row.node
                                                    : one->rank.value_or(-1) == row.rank;
         if (now && here) {

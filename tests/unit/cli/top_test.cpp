@@ -1,3 +1,4 @@
+// size: the frames of one screen, in every state and at every size
 // The frames of `lockstep top` as they stand on a screen, and what they must keep to at any size.
 #include "job/cli/fields.hpp"
 #include "job/cli/top_view.hpp"
@@ -245,6 +246,25 @@ TEST(Top, AnOldAnomalyOrOneOfAnotherGenerationMarksNoRank) {
     EXPECT_THAT(screen_of(lines), HasSubstr("! 00:50:00  straggler  rank 2  on node-b"));
     view.take_event(anomaly());
     EXPECT_EQ(view.frame(screen(80, 24), {}).at(3).substr(0, 2), "! ");
+}
+
+// After ten minutes the rank that held all others up looked as well as they did.
+TEST(Top, ARankThatStillHangsIsMarkedHoweverLongAgoItBegan) {
+    for (const char* kind : {"hang", "desync"}) {
+        TopView view;
+        view.take_job(top_job(), kNow);
+        view.take_ranks(ranks(false), 0);
+        Json hang = anomaly();
+        hang["time"] = "2025-11-20T23:00:00.000Z";
+        hang["data"]["anomaly"] = kind;
+        view.take_event(hang);
+        EXPECT_EQ(view.frame(screen(80, 24), {}).at(3).substr(0, 2), "! ") << kind;
+        EXPECT_THAT(view.frame(screen(100, 24), {}).at(3), HasSubstr(kind));
+        Json over = hang;
+        over["data"]["over"] = true;
+        view.take_event(over);
+        EXPECT_EQ(view.frame(screen(80, 24), {}).at(3).substr(0, 2), "  ") << kind;
+    }
 }
 
 TEST(Top, OfASlowNodeEveryRankIsMarked) {
