@@ -29,6 +29,9 @@ inline constexpr auto kMungePatience = std::chrono::seconds{20};
 inline constexpr auto kGitPatience = std::chrono::seconds{60};
 // `rm`: agents that are still leaving have seconds to do so.
 inline constexpr auto kRemovalPatience = std::chrono::seconds{30};
+// `du`: measures a job at a time, the newest first, as many as this allows. Thousands; then it says
+// how many are left, and --all goes on.
+inline constexpr auto kDiskUsePatience = std::chrono::seconds{60};
 // `evidence --now`: twice what a look may take.
 inline constexpr auto kEvidenceNowPatience = std::chrono::seconds{25};
 // `export`: a lockstepd that starts again reads its store first.

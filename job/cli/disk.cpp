@@ -144,13 +144,33 @@ Json disk_json(const std::vector<Kept>& jobs) {
     return answer;
 }
 
-std::string total_line(const std::vector<Kept>& jobs) {
+// Without --all and names as many as there is time for, in their order.
+std::vector<Kept> measured(Context& context, std::vector<Json> jobs) {
+    const Options& options = context.options;
+    const bool whole = options.all || !options.ids.empty();
+    const auto until = context.clock.steady() + limits::kDiskUsePatience;
+    std::vector<Kept> kept;
+    for (Json& job : jobs) {
+        if (!whole && context.clock.steady() >= until) {
+            break;
+        }
+        kept.push_back(with_disk(context, std::move(job)));
+    }
+    sort_stably(kept, [](const Kept& a, const Kept& b) { return a.bytes() > b.bytes(); });
+    return kept;
+}
+
+std::int64_t total_of(const std::vector<Kept>& jobs) {
     std::int64_t bytes = 0;
     for (const Kept& one : jobs) {
         bytes += one.bytes();
     }
+    return bytes;
+}
+
+std::string total_line(const std::vector<Kept>& jobs) {
     return std::to_string(jobs.size()) + (jobs.size() == 1 ? " job, " : " jobs, ") +
-           bytes_text(bytes);
+           bytes_text(total_of(jobs));
 }
 
 Exit nothing_removed(Context& context, const std::string& why) {
@@ -238,7 +258,7 @@ Exit disk_use(Context& context) {
     std::vector<Json> jobs;
     if (options.ids.empty()) {
         std::string query = options.user.empty() ? "" : "&user=" + query_encode(options.user);
-        auto all = listed(context, query, options.all ? INT32_MAX : options.limit);
+        auto all = listed(context, query, INT32_MAX);
         if (!all) {
             return report(context, all.error());
         }
@@ -251,19 +271,33 @@ Exit disk_use(Context& context) {
         }
         jobs.push_back(std::move(*job));
     }
-    std::vector<Kept> kept;
-    kept.reserve(jobs.size());
-    for (Json& job : jobs) {
-        kept.push_back(with_disk(context, std::move(job)));
-    }
-    sort_stably(kept, [](const Kept& a, const Kept& b) { return a.bytes() > b.bytes(); });
+    const std::size_t found = jobs.size();
+    std::vector<Kept> kept = measured(context, std::move(jobs));
+    const std::size_t left = found - kept.size();
+    const std::string total = total_line(kept);
+    const std::int64_t bytes = total_of(kept);
+    const std::size_t counted = kept.size();
+    const bool whole = options.all || !options.ids.empty();
+    const std::size_t shown =
+        whole ? counted : std::min(counted, static_cast<std::size_t>(options.limit));
+    kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(shown), kept.end());
     if (options.json) {
-        print_json(context, disk_json(kept));
+        Json answer = disk_json(kept);
+        answer["jobs"] = counted;
+        answer["total_bytes"] = bytes;
+        answer["not_measured"] = left;
+        print_json(context, answer);
     } else if (kept.empty()) {
         context.err << "no jobs\n";
     } else {
         print(context, disk_table(context.terminal, kept, context.clock.wall()));
-        context.err << total_line(kept) << "\n";
+        context.err << total << (shown < counted ? "; the largest are shown, --all shows all" : "")
+                    << "\n";
+        if (left > 0) {
+            context.err << left << (left == 1 ? " older job was" : " older jobs were")
+                        << " not measured within " << limits::kDiskUsePatience.count()
+                        << " s; --all measures all\n";
+        }
     }
     return Exit::ok;
 }

@@ -152,13 +152,13 @@ void declare_disk(CLI::App& app, Options& options) {
                  "Say what would go, with its size, and remove nothing")
         ->excludes(yes);
     CLI::App* du = verb(app, "du", "Show what jobs take on disk, the largest first");
-    du->add_option("ID", options.ids, "Only these (default: the newest)")->type_name("ID");
+    du->add_option("ID", options.ids, "Only these (default: all jobs)")->type_name("ID");
     du->add_option("--user", options.user, "Only jobs of this user")->type_name("USER");
-    du->add_option("-n,--limit", options.limit, "At most so many of the newest")
+    du->add_option("-n,--limit", options.limit, "Show so many, the largest")
         ->check(whole_number(1, 1'000'000))
         ->type_name("N")
         ->capture_default_str();
-    du->add_flag("-a,--all", options.all, "All of them");
+    du->add_flag("-a,--all", options.all, "Show all, and measure all however long that takes");
 }
 
 void declare_cluster(CLI::App& app, Options& options) {

@@ -67,7 +67,7 @@ struct RunOptions {
     bool dry_run = false;
 };
 
-// Jobs that `jobs` lists if nothing else is asked for.
+// Jobs that `jobs` and `du` show if nothing else is asked for.
 inline constexpr std::int64_t kListed = 20;
 
 struct Options {
@@ -82,7 +82,7 @@ struct Options {
     // submit
     std::string file;
     std::string idempotency_key;  // restart and checkpoint, too
-    // jobs
+    // jobs, du
     std::string state;
     std::string user;
     std::string name;

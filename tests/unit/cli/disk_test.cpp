@@ -67,6 +67,73 @@ TEST(Disk, TheLargestComesFirstAndAnUnknownSizeIsADash) {
     EXPECT_NE(text.find("2.0 MiB"), std::string::npos) << text;
 }
 
+std::string numbered(std::size_t i) {
+    return "ls-01JCXW3V5N8Q2R7T9ZABCDEF" + std::to_string(10 + i);
+}
+
+// `count` jobs on pages of ten, the newest first; each takes a MiB, the oldest a GiB.
+void list_jobs(FakeDaemon& daemon, std::size_t count) {
+    daemon.on("GET /v1/jobs/" + numbered(count - 1) + "/disk", 200,
+              R"({"total_bytes":1073741824})");
+    daemon.on("GET /v1/jobs/", 200, R"({"total_bytes":1048576})");
+    daemon.on("GET /v1/jobs?", [count](const ClientRequest& request) -> Result<ClientResponse> {
+        const std::size_t at = request.target.find("&cursor=");
+        const std::size_t from =
+            at == std::string::npos ? 0 : std::stoul(request.target.substr(at + 8));
+        const std::size_t to = std::min(from + 10, count);
+        std::string items;
+        for (std::size_t i = from; i < to; ++i) {
+            items += (items.empty() ? "" : ",") + job_text(numbered(i), "2025-11-21T00:00:00Z");
+        }
+        return ClientResponse{
+            200,
+            R"({"items":[)" + items + "]" +
+                (to < count ? R"(,"next_cursor":")" + std::to_string(to) + "\"}" : "}"),
+            {}};
+    });
+}
+
+// The alerts of a full disk send people to du: it sorted the newest 20.
+TEST(Disk, TheLargestIsShownHoweverOldItIs) {
+    FakeDaemon daemon;
+    list_jobs(daemon, 35);
+    Cli cli(daemon);
+    EXPECT_EQ(cli.verb("du"), Exit::ok);
+    const std::string text = cli.out.str();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + kListed) << text;
+    EXPECT_LT(text.find(numbered(34)), text.find(numbered(0))) << text;
+    EXPECT_EQ(cli.err.str(), "35 jobs, 1.0 GiB; the largest are shown, --all shows all\n");
+    Cli json(daemon);
+    json.options.json = true;
+    json.options.limit = 2;
+    EXPECT_EQ(json.verb("du"), Exit::ok);
+    const Json answer = Json::parse(json.out.str());
+    EXPECT_EQ(answer["items"].size(), 2U);
+    EXPECT_EQ(answer["items"][0]["id"], numbered(34));
+    EXPECT_EQ(answer["jobs"], 35);
+    EXPECT_EQ(answer["total_bytes"], 1'073'741'824 + 34 * 1'048'576);
+    EXPECT_EQ(answer["not_measured"], 0);
+}
+
+TEST(Disk, WhatCannotBeMeasuredInAMinuteIsCountedUnlessAllIsAskedFor) {
+    FakeDaemon daemon;
+    Cli cli(daemon);
+    Cli whole(daemon);
+    daemon.on("GET /v1/jobs/", [&](const ClientRequest&) -> Result<ClientResponse> {
+        cli.clock.advance(std::chrono::seconds{6});
+        whole.clock.advance(std::chrono::seconds{6});
+        return ClientResponse{200, R"({"total_bytes":1048576})", {}};
+    });
+    list_jobs(daemon, 35);
+    EXPECT_EQ(cli.verb("du"), Exit::ok);
+    EXPECT_EQ(cli.err.str(),
+              "10 jobs, 10.0 MiB\n"
+              "25 older jobs were not measured within 60 s; --all measures all\n");
+    whole.options.all = true;
+    EXPECT_EQ(whole.verb("du"), Exit::ok);
+    EXPECT_EQ(whole.err.str(), "35 jobs, 35.0 MiB\n");
+}
+
 TEST(Remove, WaitsForAgentsThatAreLeaving) {
     FakeDaemon daemon;
     int tries = 0;
