@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec/own_variables.hpp"
 #include "job/model/spec/spec_environment.hpp"
 
 #include <sys/stat.h>
@@ -197,6 +198,17 @@ Recorded record_environment(const Caller& caller) {
     }
     shrink(out);
     return out;
+}
+
+void add_own_variables(Json& spec, const Caller& caller) {
+    for (const std::string_view one : {kPythonHooks, kNcclInspector}) {
+        const std::string name{one};
+        const auto given = spec.find("environment");
+        const bool open = given == spec.end() || (given->is_object() && !given->contains(name));
+        if (open && caller.environment.contains(name)) {
+            spec["environment"][name] = dollars_doubled(caller.variable(name));
+        }
+    }
 }
 
 std::optional<std::string> find_on_path(const std::string& name, const Caller& caller) {

@@ -37,16 +37,20 @@ struct Recorded {
 // VIRTUAL_ENV's and CONDA_PREFIX's programs come first in PATH, also where only the variable is
 // set.
 Recorded record_environment(const Caller& caller);
+// Variables of Lockstep that the caller has and that are for the ranks go into `environment`,
+// unless it has them: they are not recorded. An `environment` that is no object stays.
+void add_own_variables(Json& spec, const Caller& caller);
 // The folder of programs of an active virtual or conda environment; "" = none.
 std::string environment_programs(const Caller& caller);
 
 // The program that `name` starts in the caller's shell; nothing if there is none.
 std::optional<std::string> find_on_path(const std::string& name, const Caller& caller);
 
-// Completes a specification before it is sent: `inherit_environment` gets its record, `environment`
-// its variables, relative paths and ~ become absolute (the working directory and the sources of
-// mounts from where the caller is, other paths from the working directory). A command that names a
-// file here runs here, if the specification does not say where. `notes`: what the caller is told.
+// Completes a specification before it is sent: `inherit_environment` gets its record (and
+// add_own_variables()), `environment` its variables, relative paths and ~ become absolute (the
+// working directory and the sources of mounts from where the caller is, other paths from the
+// working directory). A command that names a file here runs here, if the specification does not say
+// where. `notes`: what the caller is told.
 void complete_spec(Json& spec, const Caller& caller, std::vector<std::string>& notes,
                    std::vector<FieldError>& errors);
 

@@ -7,7 +7,6 @@
 #include "job/cli/run_guess.hpp"
 #include "job/cli/run_sweep.hpp"
 #include "job/cli/suggest.hpp"
-#include "job/model/spec/own_variables.hpp"
 #include "job/model/spec/spec_environment.hpp"
 
 #include <algorithm>
@@ -87,12 +86,8 @@ Result<std::string> check_program(const RunOptions& options, const Caller& calle
 }
 
 Status add_variables(Json& spec, const RunOptions& options, const Caller& caller) {
-    // Of Lockstep's own variables those that are for the ranks.
-    for (const std::string_view one : {kPythonHooks, kNcclInspector}) {
-        const std::string name{one};
-        if (!options.bare && caller.environment.contains(name)) {
-            spec["environment"][name] = dollars_doubled(caller.variable(name));
-        }
+    if (!options.bare) {
+        add_own_variables(spec, caller);
     }
     for (const std::string& one : options.environment) {
         const std::size_t equals = one.find('=');

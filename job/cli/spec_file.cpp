@@ -134,6 +134,7 @@ void complete_environment(Json& spec, const Caller& caller, std::vector<std::str
         !spec.contains("recorded_environment")) {
         Recorded recorded = record_environment(caller);
         spec["recorded_environment"] = std::move(recorded.variables);
+        add_own_variables(spec, caller);
         for (const std::string& one : recorded.left_out) {
             notes.push_back("warning: not carried to the job: " + one);
         }

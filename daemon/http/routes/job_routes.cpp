@@ -28,6 +28,7 @@ Result<Json> document_of(const HttpRequest& request) {
     std::vector<FieldError> values;
     read_dollars(*json, values);
     refuse_masked(*json, values);
+    refuse_own_recorded(*json, values);
     if (!values.empty()) {
         return fail(field_errors(std::move(values)));
     }

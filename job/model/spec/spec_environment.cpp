@@ -325,6 +325,19 @@ void refuse_masked(const Json& document, std::vector<FieldError>& errors) {
     }
 }
 
+void refuse_own_recorded(const Json& document, std::vector<FieldError>& errors) {
+    const auto map = document.is_object() ? document.find("recorded_environment") : document.end();
+    if (map == document.end() || !map->is_object()) {
+        return;
+    }
+    for (const std::string_view name : {kPythonHooks, kNcclInspector}) {
+        if (map->contains(name)) {
+            errors.push_back({"/recorded_environment/" + std::string{name},
+                              "has no effect here: it belongs in environment"});
+        }
+    }
+}
+
 std::string dollars_doubled(std::string_view value) {
     std::string out;
     for (const char c : value) {

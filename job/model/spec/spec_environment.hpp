@@ -54,6 +54,10 @@ void read_dollars(Json& document, std::vector<FieldError>& errors);
 // the variables, the first kMaskedNamed of them.
 void refuse_masked(const Json& document, std::vector<FieldError>& errors);
 inline constexpr std::size_t kMaskedNamed = 16;
+// In a document as it is sent, Lockstep's own variables that `environment` may have, but in
+// recorded_environment: there they have no effect. Of a stored one they are left out, so that jobs
+// of older versions are read.
+void refuse_own_recorded(const Json& document, std::vector<FieldError>& errors);
 // A request's body up to where parse_spec() or a sweep begins: JSON, those two done.
 Result<Json> sent_document(std::string_view body);
 // The way back: a value as it is sent.

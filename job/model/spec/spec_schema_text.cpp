@@ -37,7 +37,7 @@ constexpr std::string_view kSpecSchemas = R"json(
     "inherit_environment": {"type": "boolean", "default": false,
       "description": "The ranks' environment begins with recorded_environment. The command line records that of its caller if it is not there."},
     "recorded_environment": {"type": "object", "maxProperties": 1000,
-      "description": "The caller's environment when the job was submitted, at most 256 KiB. What belongs to a session, a terminal, an allocation or a launcher is left out on the nodes. Shown to the job's owner only; others see ***, which cannot be submitted.",
+      "description": "The caller's environment when the job was submitted, at most 256 KiB. What belongs to a session, a terminal, an allocation or a launcher is left out on the nodes. LOCKSTEP_* is refused: LOCKSTEP_PYTHON_HOOKS and LOCKSTEP_NCCL_INSPECTOR belong in environment. Shown to the job's owner only; others see ***, which cannot be submitted.",
       "additionalProperties": {"type": "string", "maxLength": 65536}},
     "setup": {"type": "string", "maxLength": 16384,
       "description": "Shell text that the agent of each node runs in a login bash before the ranks, for at most 240 s; what it exports is theirs. The first command that fails ends the job (user_error, with its output).",

@@ -144,6 +144,33 @@ TEST(CliCaller, TheNoteOfTheDirectoryNamesTheScriptHoweverManyFieldsThereAre) {
     }
 }
 
+// LOCKSTEP_PYTHON_HOOKS=off lockstep submit ran with the hooks: run carries both, submit neither.
+TEST(CliCaller, ASpecificationThatInheritsGetsLockstepsVariablesThatAreForTheRanks) {
+    Caller me = somebody();
+    me.environment["LOCKSTEP_PYTHON_HOOKS"] = "off";
+    me.environment["LOCKSTEP_NCCL_INSPECTOR"] = "/opt/$nccl/inspector.so";
+    const auto completed = [&](const char* text) {
+        Json spec = parse_json(text).value();
+        std::vector<std::string> notes;
+        std::vector<FieldError> errors;
+        complete_spec(spec, me, notes, errors);
+        EXPECT_TRUE(errors.empty()) << text;
+        return spec;
+    };
+    Json spec = completed(R"({"command":["/bin/true"],"inherit_environment":true})");
+    EXPECT_EQ(
+        dump_json(spec["environment"]),
+        R"({"LOCKSTEP_PYTHON_HOOKS":"off","LOCKSTEP_NCCL_INSPECTOR":"/opt/$$nccl/inspector.so"})");
+    EXPECT_FALSE(spec["recorded_environment"].contains("LOCKSTEP_PYTHON_HOOKS"));
+    spec = completed(R"({"command":["/bin/true"],"inherit_environment":true,
+                         "environment":{"LOCKSTEP_PYTHON_HOOKS":"on"}})");
+    EXPECT_EQ(spec["environment"]["LOCKSTEP_PYTHON_HOOKS"], "on") << "it says so itself";
+    EXPECT_EQ(spec["environment"]["LOCKSTEP_NCCL_INSPECTOR"], "/opt/$$nccl/inspector.so");
+    EXPECT_FALSE(completed(R"({"command":["/bin/true"]})").contains("environment"));
+    // What is no object is the daemon's to refuse.
+    EXPECT_EQ(completed(R"({"inherit_environment":true,"environment":3})")["environment"], 3);
+}
+
 TEST(CliCaller, ASpecificationIsCompletedFromWhereTheCallerIs) {
     const TemporaryFolder folder;
     Caller me = somebody();

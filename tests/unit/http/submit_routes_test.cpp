@@ -51,6 +51,14 @@ TEST_F(SubmitRoutesTest, TooManyOfOneUserIs429WithWhenToTryAgain) {
     EXPECT_NE(response.body.find("60 jobs a minute"), std::string::npos) << response.body;
 }
 
+TEST_F(SubmitRoutesTest, HooksThatAreTurnedOffWhereThatHasNoEffectAreRefusedByName) {
+    const auto response = post("/v1/jobs", R"({"name":"a","framework":"command","command":["x"],
+            "inherit_environment":true,"recorded_environment":{"LOCKSTEP_PYTHON_HOOKS":"off"}})");
+    EXPECT_EQ(response.status, 400);
+    EXPECT_NE(response.body.find("/recorded_environment/LOCKSTEP_PYTHON_HOOKS"), std::string::npos)
+        << response.body;
+}
+
 TEST_F(SubmitRoutesTest, SweepsAreTakenUpOneByOneAndAllOfThem) {
     std::string values;
     for (int i = 0; i < 500; ++i) {

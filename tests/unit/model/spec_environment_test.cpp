@@ -63,6 +63,26 @@ TEST(SpecEnvironment, MistakesAreNamed) {
     EXPECT_THAT(environment_mistakes(R"("setup":["a"])"), ElementsAre("/setup: must be a string"));
 }
 
+// It was taken and had no effect.
+TEST(SpecEnvironment, LockstepsOwnVariablesInTheRecordAreRefusedWhenSentAndReadWhenStored) {
+    const char* text =
+        R"("inherit_environment":true,"recorded_environment":{"A":"1","LOCKSTEP_PYTHON_HOOKS":"off",
+           "LOCKSTEP_NCCL_INSPECTOR":"off"})";
+    std::vector<FieldError> errors;
+    refuse_own_recorded(parse_json(std::string{"{"} + text + "}").value(), errors);
+    ASSERT_EQ(errors.size(), 2U);
+    EXPECT_EQ(errors[0].pointer, "/recorded_environment/LOCKSTEP_PYTHON_HOOKS");
+    EXPECT_EQ(errors[1].pointer, "/recorded_environment/LOCKSTEP_NCCL_INSPECTOR");
+    EXPECT_THAT(environment_mistakes(text), ElementsAre());
+    errors.clear();
+    for (const char* other : {R"({"recorded_environment":{"A":"1"}})",
+                              R"({"environment":{"LOCKSTEP_PYTHON_HOOKS":"off"}})",
+                              R"({"recorded_environment":3})", "[]", "{}"}) {
+        refuse_own_recorded(parse_json(other).value(), errors);
+        EXPECT_TRUE(errors.empty()) << other;
+    }
+}
+
 TEST(SpecEnvironment, ARecordThatNoProgramCouldBeStartedWithIsRefused) {
     std::string many = R"("inherit_environment":true,"recorded_environment":{)";
     for (int i = 0; i < 5; ++i) {
