@@ -48,9 +48,9 @@ std::optional<std::string> find_on_path(const std::string& name, const Caller& c
 
 // Completes a specification before it is sent: `inherit_environment` gets its record (and
 // add_own_variables()), `environment` its variables, relative paths and ~ become absolute (the
-// working directory and the sources of mounts from where the caller is, other paths from the
-// working directory). A command that names a file here runs here, if the specification does not say
-// where. `notes`: what the caller is told.
+// working directory, the sources of mounts and an image's file from where the caller is, other
+// paths from the working directory). A command that names a file here runs here, if the
+// specification does not say where. `notes`: what the caller is told.
 void complete_spec(Json& spec, const Caller& caller, std::vector<std::string>& notes,
                    std::vector<FieldError>& errors);
 

@@ -64,6 +64,20 @@ void complete_mounts(Json& container, const Caller& caller, std::vector<FieldErr
     }
 }
 
+// A registry's name looks like a relative path: docker://…, nvcr.io/nvidia/pytorch. A path is what
+// begins as one, or is a file here.
+Result<std::string> resolve_image(const std::string& text, const Caller& caller) {
+    auto image = expand_variables(text, caller);
+    if (!image || image->empty() || image->front() == '/') {
+        return image;
+    }
+    std::error_code ec;
+    const bool path = image->front() == '~' || image->front() == '.' ||
+                      (image->find('\0') == std::string::npos &&
+                       std::filesystem::is_regular_file(caller.directory + "/" + *image, ec));
+    return path ? resolve_path(text, caller, caller.directory) : image;
+}
+
 // $NAME of the caller in one value of the environment. Other types are the parser's to refuse.
 void expand_value(Json& value, const std::string& pointer, const Caller& caller,
                   std::vector<FieldError>& errors) {
@@ -243,12 +257,7 @@ void complete_spec(Json& spec, const Caller& caller, std::vector<std::string>& n
     if (Json* container = object_at(spec, "container")) {
         complete_mounts(*container, caller, errors);
         change_text(*container, "image", "/container/image", errors,
-                    [&](const std::string& text) -> Result<std::string> {
-                        const bool file =
-                            text.front() == '~' || text.front() == '.' || text.front() == '$';
-                        return file ? resolve_path(text, caller, caller.directory)
-                                    : Result<std::string>{text};
-                    });
+                    [&](const std::string& text) { return resolve_image(text, caller); });
     }
     complete_environment(spec, caller, notes, errors);
 }

@@ -7,6 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <utility>
+#include <vector>
+
 namespace lockstep::cli {
 namespace {
 
@@ -169,6 +173,36 @@ TEST(CliCaller, ASpecificationThatInheritsGetsLockstepsVariablesThatAreForTheRan
     EXPECT_FALSE(completed(R"({"command":["/bin/true"]})").contains("environment"));
     // What is no object is the daemon's to refuse.
     EXPECT_EQ(completed(R"({"inherit_environment":true,"environment":3})")["environment"], 3);
+}
+
+// images/torch.sif was sent as it is, and the ranks looked for it in their working directory.
+TEST(CliCaller, AnImageThatIsAFileHereIsThatFileAndOthersAreNames) {
+    const TemporaryFolder folder;
+    Caller me = somebody();
+    me.directory = folder.path().string();
+    me.environment["TAG"] = "24.01";
+    std::filesystem::create_directories(folder / "images/ubuntu");
+    ASSERT_TRUE(write_file_atomic(folder / "images/torch-24.01.sif", ""));
+    const std::string here = me.directory + "/";
+    for (const auto& [given, image] : std::vector<std::pair<std::string, std::string>>{
+             {"images/torch-24.01.sif", here + "images/torch-24.01.sif"},
+             {"images/torch-$TAG.sif", here + "images/torch-24.01.sif"},
+             {"./none.sif", here + "none.sif"},
+             {"~/x.sif", "/home/me/x.sif"},
+             {"$DATA/x.sif", "/scratch/d/x.sif"},
+             {"/images/x.sif", "/images/x.sif"},
+             {"images/none.sif", "images/none.sif"},
+             {"images/ubuntu", "images/ubuntu"},
+             {"docker://ubuntu:$TAG", "docker://ubuntu:24.01"},
+             {"nvcr.io#nvidia/pytorch:24.01-py3", "nvcr.io#nvidia/pytorch:24.01-py3"}}) {
+        Json spec = parse_json(R"({"working_directory":"/w"})").value();
+        spec["container"]["image"] = given;
+        std::vector<std::string> notes;
+        std::vector<FieldError> errors;
+        complete_spec(spec, me, notes, errors);
+        EXPECT_TRUE(errors.empty()) << given;
+        EXPECT_EQ(spec["container"]["image"], image) << given;
+    }
 }
 
 TEST(CliCaller, ASpecificationIsCompletedFromWhereTheCallerIs) {
