@@ -1,10 +1,10 @@
 #include "job/collective/gloo.hpp"
 
-#include "job/base/text.hpp"
 #include "job/collective/alone.hpp"
 #include "job/collective/call.hpp"
 #include "job/collective/gloo_device.hpp"
 #include "job/collective/gloo_exchange.hpp"
+#include "job/collective/gloo_store.hpp"
 #include "job/collective/gloo_watch.hpp"
 #include "job/collective/reduction.hpp"
 #include "job/collective/shared_sum.hpp"
@@ -14,7 +14,6 @@
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/reduce.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <gloo/types.h>
 
@@ -32,24 +31,13 @@
 namespace lockstep {
 namespace {
 
-// Carries an Error of our own through code that knows only exceptions; caught in guarded().
-class Failed final : public std::exception {
-  public:
-    explicit Failed(Error error) : error_(std::move(error)) {}
-    const char* what() const noexcept override { return error_.message.c_str(); }
-    const Error& error() const { return error_; }
-
-  private:
-    Error error_;
-};
-
 // Runs Gloo code, whose failures are exceptions. `what`: in front of the message, if any.
 template <class Function>
 Status guarded(std::string_view what, Function&& function) {
     try {
         std::forward<Function>(function)();
         return {};
-    } catch (const Failed& failed) {
+    } catch (const GlooFailed& failed) {
         return fail(what.empty() ? failed.error() : failed.error().in(what));
     } catch (const std::exception& failed) {
         Error error{Errc::unavailable, failed.what()};
@@ -60,54 +48,6 @@ Status guarded(std::string_view what, Function&& function) {
         return fail(what.empty() ? std::move(error) : std::move(error).in(what));
     }
 }
-
-class StoreAdapter final : public gloo::rendezvous::Store {
-  public:
-    StoreAdapter(KeyStore& store, const GlooOptions& options)
-        : store_(store), prefix_(options.prefix + "/"), options_(options) {}
-
-    void set(const std::string& key, const std::vector<char>& data) override {
-        const Status done = store_.set(prefix_ + key, {data.data(), data.size()});
-        if (!done) {
-            throw Failed{done.error()};
-        }
-    }
-    std::vector<char> get(const std::string& key) override {
-        const std::string value = await(key, options_.connect_timeout);
-        return {value.begin(), value.end()};
-    }
-    void wait(const std::vector<std::string>& keys) override {
-        wait(keys, options_.connect_timeout);
-    }
-    void wait(const std::vector<std::string>& keys,
-              const std::chrono::milliseconds& timeout) override {
-        for (const std::string& key : keys) {
-            await(key, timeout);
-        }
-    }
-
-  private:
-    // Gloo's keys for the addresses are the ranks' numbers; the words are those of which the job's
-    // cause takes who is to blame (job/model/echo.cpp).
-    std::string await(const std::string& key, std::chrono::milliseconds timeout) {
-        Result<std::string> value = store_.wait(prefix_ + key, timeout);
-        if (value) {
-            return std::move(*value);
-        }
-        constexpr std::string_view kHost = "rank_";  // before the number, for the host's name
-        const auto rank = to_int(key.starts_with(kHost) ? key.substr(kHost.size()) : key);
-        if (value.error().code == Errc::timed_out && rank && *rank >= 0 && *rank < options_.size) {
-            throw Failed{{Errc::timed_out,
-                          "missing: rank " +
-                              std::to_string(options_.name_of(static_cast<std::int32_t>(*rank)))}};
-        }
-        throw Failed{value.error()};
-    }
-
-    KeyStore& store_;
-    std::string prefix_;
-    const GlooOptions& options_;
-};
 
 // A call has another tag (CollectiveCall::tag).
 constexpr std::uint32_t kAgreeTag = 0;
@@ -155,7 +95,7 @@ class GlooCommunicator final : public Communicator {
                     [this](std::int32_t other) { return context_->is_lost(other); },
                     [this](std::int32_t other) { return options_.name_of(other); });
                 if (!done) {
-                    throw Failed{done.error()};
+                    throw GlooFailed{done.error()};
                 }
             } else if (ExchangeAllReduce::is_for(size(), values.bytes())) {
                 exchange_.run(*context_, {data, values.count, size_of(values.type)}, combine,
@@ -400,7 +340,7 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
         std::shared_ptr<gloo::transport::Device> device = make_gloo_device(options.address);
         auto context = std::make_shared<WatchedGloo>(options.rank, options.size);
         context->setTimeout(options.connect_timeout);
-        StoreAdapter adapter{store, options};
+        GlooStore adapter{store, options};
         context->connectFullMesh(adapter, device);
         context->setTimeout(options.operation_timeout);
         context->watch(options.operation_timeout,
