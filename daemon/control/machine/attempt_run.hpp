@@ -71,6 +71,9 @@ struct AttemptRun {
     // silence.cpp: who is not heard any more.
     // When an agent was last heard; nothing: it has not been here in this daemon's life.
     std::optional<Time> heard(std::int32_t slot) const;
+    // Whether an agent that has claimed the slot was not heard by this lockstepd yet, and has not
+    // had the time to find it: it was started a moment ago.
+    bool may_still_come(const Attempt& attempt, std::int32_t slot, Time now) const;
     // An agent that has just lost its connection comes back and tells what happened; only after
     // that its files speak for it.
     bool gone_for_good(std::int32_t slot, Time now) const;

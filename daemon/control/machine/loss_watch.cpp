@@ -170,6 +170,7 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
     // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
     const bool absent = seen.kind == Observation::Kind::absent;
     const bool over = allocation_ended(seen);
+    bool awaited = false;
     MemoryWords memory;
     LinkWalk walk{run.links};
     for (std::int32_t slot = 0; slot < draft.before().spec.resources.allocated_nodes(); ++slot) {
@@ -194,6 +195,11 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
         if (over && known) {
             continue;  // why it failed is known; that nobody is there any more follows from it
         }
+        if (over && run.may_still_come(*draft.job().attempt(), slot, draft.at.steady)) {
+            awaited =
+                true;  // a scheduler that was killed may not know any more what it had started
+            continue;
+        }
         event::FaultSeen fault = how_it_was_lost(draft.job(), slot, seen, memory);
         // With the whole allocation gone it need not be this node's fault.
         const auto nodes =
@@ -212,7 +218,7 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
         return;
     }
     // Whatever its nodes say, there is no allocation any more.
-    if (over && !run.stopping && draft.job().live_generation() == nullptr &&
+    if (over && !awaited && !run.stopping && draft.job().live_generation() == nullptr &&
         draft.job().generation() != nullptr) {
         event::FaultSeen fault;
         fault.attempt = draft.job().attempt()->number;

@@ -19,6 +19,14 @@ bool AttemptRun::gone_for_good(std::int32_t slot, Time now) const {
     return since != gone.end() && now - since->second >= limits::kAgentLost;
 }
 
+bool AttemptRun::may_still_come(const Attempt& attempt, std::int32_t slot, Time now) const {
+    if (!attempt.claims.contains(slot)) {
+        return false;
+    }
+    const auto last = heard(slot);
+    return !last || (unheard.contains(slot) && now - *last < limits::kAgentSilence);
+}
+
 void AttemptRun::forgive_silence(Time now) {
     for (auto& [slot, since] : gone) {
         since = now;

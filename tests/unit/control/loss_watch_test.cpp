@@ -255,6 +255,27 @@ TEST_F(LossWatchTest, WhereAllNodesAreHeardTheFailureOfRanksIsNotHeldBack) {
     EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::stop) << "a failure of its own";
 }
 
+// Seen: a slurmctld that was killed right after it had started a job had it in its queue again when
+// it was back. lockstepd, which was killed as well, believed that before the job's agent had found
+// it, and ended ranks that were well.
+TEST_F(LossWatchTest, WhatTheSchedulerSaysToALockstepdThatHasJustStartedWaitsForTheAgents) {
+    start();
+    const Job before = job();
+    machine_ = std::make_unique<JobMachine>(before, files_,
+                                            [](std::int32_t, const std::string&) { return true; });
+    Observation seen = runs();
+    seen.state = AllocationState::ended;
+    seen.message = seen.cause.message = "Slurm job 17 was put back into the queue";
+    seen.cause.kind = CauseClass::preempted;
+    EXPECT_THAT(look(seen), IsEmpty());
+    pass(limits::kAgentSilence - seconds{1});
+    EXPECT_THAT(look(seen), IsEmpty());
+    agents_[0] = hello(0);
+    pass(seconds{1});
+    EXPECT_THAT(look(seen), ElementsAre("fault")) << "node 1 has had its time";
+    EXPECT_FALSE(job().attempt()->lost.contains(0));
+}
+
 // Cancelled, it is a person's end, whatever the scheduler comes to say of it.
 TEST(WantsVerdict, ACancelledJobDoesNot) {
     History history;
