@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import gpu_tests
@@ -19,11 +20,16 @@ ALSO_WITHOUT = re.compile(r"NcclItself\.|NcclIds\.|gpu\.nccl_inspector WithThePl
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1"}  # so that it is the same where there is a GPU
 
 
-def labels():
-    """{test: its labels}, of the real ctest."""
+def ctest_tests():
+    """All tests and their properties, of the real ctest."""
     said = subprocess.run(["ctest", "--test-dir", BUILD, "--show-only=json-v1"], capture_output=True, text=True, check=True).stdout
+    return json.loads(said)["tests"]
+
+
+def labels():
+    """{test: its labels}."""
     return {test["name"]: next((one["value"] for one in test.get("properties", ()) if one["name"] == "LABELS"), [])
-            for test in json.loads(said)["tests"]}
+            for test in ctest_tests()}
 
 
 def command(*arguments):
@@ -52,6 +58,40 @@ class Labels(unittest.TestCase):
                 self.assertTrue(marked, f"{where}: it is not marked with needs_gpu")
                 self.assertEqual(known.get(f"gpu.{path.stem.removeprefix('test_')}"), ["gpu"], where)
         self.assertGreater(skips, 12, "the words of skips are no longer found")
+
+
+class Skipped(unittest.TestCase):
+    """A program of which no test was run was shown as passed."""
+
+    def ended(self, tests):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "some_tests.py")
+            path.write_text(f"import unittest\nimport gpu_tests\n{tests}\ngpu_tests.main()\n", encoding="utf-8")
+            done = subprocess.run([sys.executable, "-B", path], capture_output=True, text=True, check=False, timeout=60,
+                                  env={**os.environ, "PYTHONPATH": str(TESTS / "support"), "LOCKSTEP_TEST_GPU": "none"})
+        self.assertEqual("SKIPPED: no test was run" in done.stderr, done.returncode == 77, done.stderr)
+        return done.returncode
+
+    def test_a_program_whose_tests_were_all_skipped_says_so(self):
+        skipped = "@unittest.skip('not built')\nclass A(unittest.TestCase):\n    def test_a(self): pass\n    def test_b(self): pass\n"
+        self.assertEqual(self.ended(skipped), 77)
+        refuses = ("class B(unittest.TestCase):\n    @classmethod\n    def setUpClass(cls): raise unittest.SkipTest('no root')\n"
+                   "    def test_c(self): pass\n")
+        self.assertEqual(self.ended(refuses), 77)
+        self.assertEqual(self.ended(skipped + refuses), 77)
+
+    def test_one_of_which_a_test_was_run_does_not(self):
+        skipped = "class A(unittest.TestCase):\n    @unittest.skip('not built')\n    def test_a(self): pass\n"
+        self.assertEqual(self.ended(skipped + "    def test_b(self): pass\n"), 0)
+        self.assertEqual(self.ended(skipped + "    def test_b(self): self.fail()\n"), 1)
+        self.assertEqual(self.ended("class A(unittest.TestCase):\n    def test_a(self):\n        for i in range(2):\n"
+                                    "            with self.subTest(i=i):\n                if i: self.skipTest('one of them')\n"), 0)
+
+    def test_ctest_shows_it_of_every_program_of_real_processes(self):
+        said = [test for test in ctest_tests() if test["name"].startswith(("integration.", "prometheus.", "gpu.", "slurm."))]
+        self.assertGreater(len(said), 80)
+        self.assertEqual([test["name"] for test in said
+                          if not any(one == {"name": "SKIP_RETURN_CODE", "value": 77} for one in test["properties"])], [])
 
 
 class Command(unittest.TestCase):

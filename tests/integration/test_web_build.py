@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 import unittest
 
+import gpu_tests
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROJECT = f"""cmake_minimum_required(VERSION 3.25)
 project(small VERSION 0.1.0 LANGUAGES CXX)
@@ -157,4 +159,4 @@ class WebBuild(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    gpu_tests.main()

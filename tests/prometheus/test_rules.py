@@ -10,6 +10,8 @@ import unittest
 
 import yaml
 
+import gpu_tests
+
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 JOB = 'job_id="ls-1"'
 GPU = 'node="n1",gpu="0"'
@@ -371,4 +373,4 @@ class Rules(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    gpu_tests.main()
