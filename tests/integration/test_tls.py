@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import urllib.parse
 
+import events
 import harness
 
 
@@ -191,9 +192,7 @@ class Renewed(harness.TestCase):
         self.daemon.wait_state(after["id"], "succeeded")
         self.assertEqual(self.told(after), second)
         release.touch()
-        self.daemon.wait_state(job["id"], "succeeded")
-        self.assertEqual([event["kind"] for event in self.daemon.events(job["id"])
-                          if event["kind"] in ("fault", "agent_refused", "generation_failed")], [])
+        events.assert_undisturbed(self, self.daemon.wait_state(job["id"], "succeeded"))
 
 
 class Settings(harness.TestCase):
