@@ -128,7 +128,9 @@ TEST(Run, ScalingTheLearningRateMultipliesItByTheRanks) {
 TEST(Run, StepsCarryTheirTimes) {
     TrainConfig config = small();
     config.max_steps = 3;
-    for (const StepResult& step : train(config, 2).steps[1]) {
+    const Trained two = train(config, 2);
+    ASSERT_EQ(two.steps[1].size(), 3U);
+    for (const StepResult& step : two.steps[1]) {
         EXPECT_GT(step.forward_seconds, 0.0);
         EXPECT_GT(step.backward_seconds, 0.0);
         EXPECT_GT(step.optimizer_seconds, 0.0);
