@@ -158,9 +158,9 @@ open("own." + os.environ["LOCKSTEP_RANK"], "w").write(str(len(own.events())))
         self.assertIn("waits_here (train.py:5)", (self.output / "rank-00000.stacks.txt").read_text())
         self.assertIn("rank 1 on ", done.stderr)
         self.assertIn("no trace: this process has not imported torch", done.stderr)
-        left = [path for path in pathlib.Path(tempfile.gettempdir()).glob("lockstep-*/**/profile.*")
-                if path.stat().st_uid == os.getuid() and job in str(path)]
-        self.assertEqual(left, [], "what the ranks wrote is removed")
+        folders = self.socket_folders(job)
+        self.assertTrue(folders, "no process of the job names its socket")
+        self.assertEqual([path for folder in folders for path in folder.glob("profile.*")], [], "what the ranks wrote is removed")
 
     def test_processes_that_a_script_starts_are_there_too(self):
         job = self.run_job(SPAWNS + "    while child.is_alive(): time.sleep(0.01)\n", framework="command",
@@ -265,12 +265,16 @@ open("own." + os.environ["LOCKSTEP_RANK"], "w").write(str(len(own.events())))
         self.assertEqual(len(self.daemon.get(f"/v1/jobs/{job}/profiles")["items"]), 1, "the first is lost, and no other")
         self.assertEqual(list(socket.glob("profile.*")), [])
 
+    def socket_folders(self, job):
+        """Where its ranks are asked and answer."""
+        sockets = [word.split(b"=", 1)[1].decode() for path in pathlib.Path("/proc").glob("[0-9]*/environ")
+                   for word in harness_read(path).split(b"\0") if word.startswith(b"LOCKSTEP_SOCKET=")
+                   and job.encode() in harness_read(path)]
+        return {pathlib.Path(socket).parent for socket in sockets}
+
     def questions(self, job):
         def found():
-            sockets = [word.split(b"=", 1)[1].decode() for path in pathlib.Path("/proc").glob("[0-9]*/environ")
-                       for word in harness_read(path).split(b"\0") if word.startswith(b"LOCKSTEP_SOCKET=")
-                       and job.encode() in harness_read(path)]
-            return [one for socket in set(sockets) for one in pathlib.Path(socket).parent.glob("profile.*.ask")]
+            return [one for folder in self.socket_folders(job) for one in folder.glob("profile.*.ask")]
         return harness.wait_until(found, 20, "a process is asked")
 
     def test_two_at_once(self):
