@@ -4,13 +4,17 @@ type or a function of the same parameters by the same name there, or by one that
 a batch today.
 """
 
+import os
+import pathlib
 import re
 import sys
 
 import tree
 
 TARGET = re.compile(r"lockstep_(?:library|program|test)\(\s*([\w-]+)(.*?)\)", re.DOTALL)
-SET = re.compile(r"^set\((\w+)\s([^)]*)\)", re.MULTILINE)
+SET = re.compile(r"^[ \t]*(?:set\(|list\(APPEND )(\w+)\s([^)]*)\)", re.MULTILINE)
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+OBJECTS = "$<TARGET_OBJECTS:"  # of a library that has had its own batches
 SOURCES = re.compile(r"\bSOURCES\b(.*?)(?=\b(?:HEADERS|DEPS|PCH)\b|$)", re.DOTALL)
 BRACE = re.compile(r"[{}]")
 NAMESPACE = re.compile(r"namespace(?:\s+([\w:]+))?\s*\{")
@@ -23,13 +27,25 @@ NO_VALUE = ("using", "template", "extern", "namespace", "class", "struct", "enum
 VALUE = re.compile(r"^[\w:<>,&*\s]*?[\s&*>](\w+)(?:\[[^\]]*\])*\s*(?:=|\{|;)")
 
 
-def targets(text):
-    """(name, sources) of the libraries and programs of a CMakeLists.txt."""
-    known = {name: words for name, words in SET.findall(text)}
+def expanded(text, known, within=()):
+    """`text` with the variables that are known; one that is not stays as it stands."""
+    def value(one):
+        name = one.group(1)
+        return "" if name in within else expanded(known[name], known, (*within, name)) if name in known else one.group(0)
+    return VARIABLE.sub(value, text)
+
+
+def targets(text, root):
+    """(name, sources) of the libraries and programs of a CMakeLists.txt. Of a variable that is set more than once, say in
+    the branches of an if(), all that it may be."""
     text = re.sub(r"#[^\n]*", "", text)
-    for name, words in TARGET.findall(re.sub(r"\$\{(\w+)\}", lambda one: known.get(one.group(1), ""), text)):
+    known = {"PROJECT_SOURCE_DIR": str(root), "CMAKE_CURRENT_SOURCE_DIR": "."}
+    for name, words in SET.findall(text):
+        known[name] = f"{known[name]} {words}" if name in known else words
+    for name, words in TARGET.findall(text):
         found = SOURCES.search(words)
-        yield name, [word for word in (found.group(1).split() if found else []) if word.endswith(".cpp")]
+        sources = expanded(found.group(1), known).split() if found else []
+        yield name, [word for word in dict.fromkeys(sources) if (word.endswith(".cpp") or "$" in word) and not word.startswith(OBJECTS)]
 
 
 def closing(code, start):
@@ -103,11 +119,12 @@ def main():
     root = tree.root_argument(__doc__)
     problems, checked = [], 0
     for lists in [name for name in tree.files(root) if name.name == "CMakeLists.txt"]:
-        for target, sources in targets((root / lists).read_text(encoding="utf-8")):
+        for target, sources in targets((root / lists).read_text(encoding="utf-8"), root):
             first = {}
             for source in sources:
-                path = lists.parent / source
+                path = pathlib.PurePosixPath(os.path.relpath(root / lists.parent / source, root))
                 if not (root / path).is_file():
+                    problems.append(f"{lists}: {target} has a source that is not found: {source}")
                     continue
                 checked += 1
                 code = tree.code_only((root / path).read_text(encoding="utf-8"))

@@ -1,3 +1,4 @@
+# size: what each lint refuses and what it passes, one test for each
 """Each lint can fail: it must refuse its bad example with the words given, and pass the good one."""
 
 import contextlib
@@ -85,6 +86,26 @@ class Lints(unittest.TestCase):
         self.assertEqual(code, 1, out)
         self.assertIn("base has kMost already", out)
         clash("}\nint kShown = 1;\nnamespace {", "int kShown = 1;", "")
+
+    def test_batches_finds_every_source_of_a_target(self):
+        same = "namespace lockstep {\nnamespace {\nconstexpr int kMost = 1;\n}\n}\n"
+
+        def told(lists, words, other="job/base/two.cpp"):
+            code, out = self.run_lint("batches", {"job/base/CMakeLists.txt": lists, "job/base/one.cpp": same, other: same})
+            self.assertEqual(code, 1, out)
+            self.assertIn(words, out)
+
+        # Each was left out, and what it clashes with passed.
+        clashes = "job/base/two.cpp:3: base has kMost already: job/base/one.cpp:3"
+        told("lockstep_test(base SOURCES one.cpp ${PROJECT_SOURCE_DIR}/job/rank/two.cpp\n  DEPS x)\n",
+             "job/rank/two.cpp:3: base has kMost already", "job/rank/two.cpp")
+        told("lockstep_test(base SOURCES one.cpp ../rank/two.cpp)\n", "job/rank/two.cpp:3: base has kMost already", "job/rank/two.cpp")
+        told("set(sources no.cpp)\nif(X)\n  set(sources two.cpp)\nendif()\nlockstep_library(base LEVEL 0 SOURCES one.cpp ${sources})\n", clashes)
+        told("set(sources one.cpp)\nset(sources ${sources} two.cpp)\nlockstep_library(base LEVEL 0 SOURCES ${sources})\n", clashes)
+        told("set(sources one.cpp)\nlist(APPEND sources two.cpp)\nlockstep_library(base LEVEL 0 SOURCES ${sources})\n", clashes)
+        # What cannot be read is told, not passed over.
+        told("lockstep_library(base LEVEL 0 SOURCES one.cpp three.cpp)\n", "base has a source that is not found: three.cpp")
+        told("lockstep_library(base LEVEL 0 SOURCES one.cpp ${elsewhere})\n", "base has a source that is not found: ${elsewhere}")
 
     def test_caps(self):
         name = "daemon/http/a.hpp"
