@@ -1,5 +1,6 @@
 // What a person or a program submits: YAML, JSON with comments, and the specification in it. A
-// specification that is taken is, in its canonical form, taken again and is the same one.
+// specification that is taken is, in its canonical form, taken again and is the same one. Bytes
+// stand for themselves, or are written over a specification that is taken: chance alone finds none.
 #include "job/base/json.hpp"
 #include "job/cli/document.hpp"
 #include "job/model/spec/spec.hpp"
@@ -11,15 +12,35 @@
 
 namespace {
 
-void check_specification(const lockstep::Json& json) {
+constexpr const char* kTaken =
+    R"x({"name":"a.b-c_1","framework":"pytorch","command":["python3","t.py","{rank}"],
+"resources":{"nodes":2,"ranks_per_node":4,"gpus_per_node":1,"cpus_per_rank":2,
+"memory_mb_per_node":500,"time_limit":"1-02:03:04"},
+"environment":{"A":"1","B_2":"x\ny"},"working_directory":"/tmp",
+"checkpoint":{"directory":"/ckpt"},
+"capture":{"preset":"none","loss":"l=(?P<loss>[0-9.]+)"},"labels":{"team":"vision"},
+"launch":"rank","submission":"automatic","roles":[],"slurm":{},"secrets":[],"sweep":{},
+"after":[],"container":{},"watch":{"hang_seconds":30,"straggler_score":0.5},
+"recovery":{"max_restarts":5,"max_attempts":4,"on":["hang"],"on_nonfinite_loss":"warn",
+"exclude_failed_nodes":false}})x";
+
+// Whether it was taken.
+bool check_specification(const lockstep::Json& json) {
     const auto spec = lockstep::parse_spec(json);
     if (!spec) {
-        return;
+        return false;
     }
     const lockstep::Json canonical = lockstep::to_json(*spec);
     const auto again = lockstep::parse_spec(canonical);
     if (!again || lockstep::to_json(*again) != canonical) {
         std::abort();
+    }
+    return true;
+}
+
+void check_text(const std::string& text) {
+    if (const auto json = lockstep::parse_json(text)) {
+        check_specification(*json);
     }
 }
 
@@ -30,13 +51,25 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return 0;
     }
     const std::string text{reinterpret_cast<const char*>(data) + 1, size - 1};
-    if (data[0] % 3 == 0) {  // as the daemon reads it
-        if (const auto json = lockstep::parse_json(text)) {
-            check_specification(*json);
-        }
+    if (data[0] % 4 == 0) {  // as the daemon reads it
+        check_text(text);
         return 0;
     }
-    auto document = lockstep::cli::parse_document(data[0] % 3 == 1 ? "job.yaml" : "job.json", text);
+    if (data[0] % 4 == 3) {
+        static const bool taken = check_specification(*lockstep::parse_json(kTaken));
+        if (!taken) {
+            std::abort();  // and what is written over it would prove nothing
+        }
+        std::string changed = kTaken;
+        // Two bytes where, one what.
+        for (std::size_t at = 1; at + 3 <= size; at += 3) {
+            changed[(data[at] + 256U * data[at + 1]) % changed.size()] =
+                static_cast<char>(data[at + 2]);
+        }
+        check_text(changed);
+        return 0;
+    }
+    auto document = lockstep::cli::parse_document(data[0] % 4 == 1 ? "job.yaml" : "job.json", text);
     if (!document) {
         if (document.error().message.empty()) {
             std::abort();
