@@ -23,12 +23,6 @@ std::string address_text(const tcp::endpoint& endpoint) {
     return address.to_string();
 }
 
-HttpResponse busy_with_bodies() {
-    auto response = protocol_problem(503, "too many requests with a body at a time");
-    response.headers.emplace_back("Retry-After", "1");
-    return response;
-}
-
 }  // namespace
 
 Session::Session(HttpServer& server, tcp::socket socket, const tcp::endpoint& peer, Surface surface,
@@ -216,7 +210,7 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
             co_return false;
         }
         if (body == BodyRead::no_room) {
-            verdict.refusal = busy_with_bodies();
+            verdict.refusal = protocol_problem(503, "too many requests with a body at a time");
             unread = true;
             keep = false;
         }
