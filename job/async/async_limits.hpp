@@ -13,5 +13,8 @@ inline constexpr std::uint64_t kDaemonAnswerBytes = 256ULL << 20U;
 inline constexpr std::uint32_t kAnswerHeaderBytes = 64U << 10U;
 // Without a word from the daemon for this long (half of it brings a ping) the connection is dead.
 inline constexpr auto kDaemonSilence = std::chrono::seconds{20};
+// One address of a name that has more, until the next is tried: the first packet may be lost and is
+// sent again after a second.
+inline constexpr auto kAddressPatience = std::chrono::seconds{2};
 
 }  // namespace lockstep::limits

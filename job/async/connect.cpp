@@ -1,5 +1,6 @@
 #include "job/async/connect.hpp"
 
+#include "job/async/connect_first.hpp"
 #include "job/async/name_lookup.hpp"
 #include "job/async/tls.hpp"
 #include "job/async/unix_socket.hpp"
@@ -66,18 +67,8 @@ Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
                            endpoint.authority() + " has no address that may be connected to");
         }
     }
-    ErrorCode ec = net::error::host_not_found;
-    for (const auto& address : *addresses) {
-        if (attempt->late) {
-            break;
-        }
-        ErrorCode ignored;
-        attempt->socket.close(ignored);
-        co_await attempt->socket.async_connect(address, into(ec));
-        if (!ec) {
-            break;
-        }
-    }
+    const auto over = [&attempt] { return attempt->late; };
+    const ErrorCode ec = co_await connect_first(attempt->socket, *addresses, deadline, over);
     attempt->timer.cancel();
     if (attempt->late || ec) {
         co_return fail(Errc::unavailable,

@@ -12,9 +12,10 @@
 namespace lockstep {
 
 // A connected socket with TCP_NODELAY and keep-alive. A numeric host is never looked up; a name is
-// tried address by address. unavailable: no address, refused, unreachable or not in time (nothing
-// has been sent, so nothing can have happened); invalid: Endpoint::may_connect refuses them all.
-// With a Unix path as connect_unix().
+// tried address by address, and one of them that says nothing leaves time for the others.
+// unavailable: no address, refused, unreachable or not in time (nothing has been sent, so nothing
+// can have happened); invalid: Endpoint::may_connect refuses them all. With a Unix path as
+// connect_unix().
 Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
                                       std::chrono::steady_clock::time_point deadline);
 // The same and, for https, the TLS handshake. denied: the daemon shows another certificate than the

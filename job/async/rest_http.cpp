@@ -1,6 +1,7 @@
 #include "job/async/rest_http.hpp"
 
 #include "job/async/async_limits.hpp"
+#include "job/async/connect_first.hpp"
 #include "job/async/name_lookup.hpp"
 #include "job/async/net_stream.hpp"
 #include "job/async/tls.hpp"
@@ -125,7 +126,6 @@ Result<RestAddress> parse_rest_address(std::string_view url) {
 
 Task<Status> RestHttp::connect(std::shared_ptr<Exchange> exchange) {
     std::vector<net::generic::stream_protocol::endpoint> targets;
-    ErrorCode ec;
     if (!address_.unix_path.empty()) {
         targets.emplace_back(net::local::stream_protocol::endpoint{address_.unix_path});
     } else {
@@ -138,18 +138,10 @@ Task<Status> RestHttp::connect(std::shared_ptr<Exchange> exchange) {
         }
         targets.assign(found->begin(), found->end());
     }
-    for (const auto& target : targets) {
-        if (exchange->late || exchange->stopped) {
-            break;
-        }
-        ErrorCode ignored;
-        exchange->socket.close(ignored);
-        co_await exchange->socket.async_connect(target, into(ec));
-        if (!ec) {
-            break;
-        }
-    }
-    if (exchange->late || exchange->stopped || ec || targets.empty()) {
+    const auto over = [&exchange] { return exchange->late || exchange->stopped; };
+    const auto deadline = exchange->timer.expiry();
+    const ErrorCode ec = co_await connect_first(exchange->socket, targets, deadline, over);
+    if (exchange->late || exchange->stopped || ec) {
         co_return fail(Errc::unavailable,
                        "cannot connect to " + address_.text() + ": " +
                            (exchange->late ? std::string{"no answer in time"} : ec.message()));
