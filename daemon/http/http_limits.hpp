@@ -2,6 +2,7 @@
 // with its reason. What requests and answers may hold is in job/base/limits.hpp.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 
 namespace lockstep::limits {
@@ -10,5 +11,11 @@ namespace lockstep::limits {
 inline constexpr std::size_t kPemFileBytes = 1U << 20U;
 // Of a line that a search of logs has found; the log has all of it.
 inline constexpr std::size_t kLogFindingBytes = 500;
+// The log of a rank that prints nothing is followed in silence: after so much of it the client's
+// kernel is asked whether the client is still there, again and again, and unless it answers the
+// connection ends after two minutes in all.
+inline constexpr auto kPeerSilence = std::chrono::seconds{60};
+inline constexpr auto kPeerProbeEvery = std::chrono::seconds{15};
+inline constexpr int kPeerProbes = 4;
 
 }  // namespace lockstep::limits

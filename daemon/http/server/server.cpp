@@ -1,11 +1,16 @@
 #include "daemon/http/server/server.hpp"
 
 #include "daemon/http/base/problem.hpp"
+#include "daemon/http/http_limits.hpp"
 #include "daemon/http/server/agent_socket.hpp"
 #include "daemon/http/server/session.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/log.hpp"
 #include "job/model/wire/wire.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -39,6 +44,18 @@ void refuse(tcp::socket& socket) {
     socket.non_blocking(true, ignored);
     socket.write_some(net::buffer(text), ignored);
     socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+void probe_silent_peer(tcp::socket& socket) {
+    ErrorCode ignored;
+    socket.set_option(net::socket_base::keep_alive(true), ignored);
+    const auto set = [&socket](int option, auto value) {
+        const auto number = static_cast<int>(value);
+        ::setsockopt(socket.native_handle(), IPPROTO_TCP, option, &number, sizeof number);
+    };
+    set(TCP_KEEPIDLE, limits::kPeerSilence.count());
+    set(TCP_KEEPINTVL, limits::kPeerProbeEvery.count());
+    set(TCP_KEEPCNT, limits::kPeerProbes);
 }
 
 ConnectionAdmission::Caps caps_of(const HttpLimits& limits, std::size_t connections) {
@@ -200,6 +217,9 @@ void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, Surface su
     ErrorCode ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.non_blocking(true, ignored);
+    if (!is_unix(socket)) {
+        probe_silent_peer(socket);
+    }
     auto session = std::make_shared<Session>(*this, std::move(socket), peer, surface, tls);
     tasks_.spawn("http session", session->run(session));
 }

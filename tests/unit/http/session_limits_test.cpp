@@ -2,8 +2,12 @@
 #include "tests/unit/http/session_fixture.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -198,6 +202,43 @@ TEST_F(SessionTest, StreamsOverTheCapAreRefusedAndAClientThatGoesFreesItsPlace) 
         std::this_thread::yield();
     }
     EXPECT_EQ(open(), 0U);
+}
+
+// The descriptor of this process at the other end of a client's connection; -1: none.
+int server_end(const RawClient& client) {
+    sockaddr_in wanted{};
+    socklen_t size = sizeof wanted;
+    ::getsockname(client.descriptor(), reinterpret_cast<sockaddr*>(&wanted), &size);
+    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+        const int fd = std::stoi(entry.path().filename().string());
+        sockaddr_in peer{};
+        size = sizeof peer;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+            peer.sin_family == AF_INET && peer.sin_port == wanted.sin_port) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+// A client that vanished while it followed a quiet log kept its place until lockstepd ended.
+TEST_F(SessionTest, AClientThatVanishesFromAQuietStreamIsFound) {
+    start();
+    RawClient client{server_->port()};
+    client.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_in(client.read_until("piece 2")), 200);
+    const int fd = server_end(client);
+    ASSERT_GE(fd, 0);
+    const auto option = [fd](int level, int name) {
+        int value = 0;
+        socklen_t size = sizeof value;
+        ::getsockopt(fd, level, name, &value, &size);
+        return value;
+    };
+    EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+    const int found_after = option(IPPROTO_TCP, TCP_KEEPIDLE) +
+                            option(IPPROTO_TCP, TCP_KEEPINTVL) * option(IPPROTO_TCP, TCP_KEEPCNT);
+    EXPECT_LE(found_after, 120) << "seconds; the kernel's own are two hours";
 }
 
 TEST_F(SessionTest, OneUsersStreamsLeaveRoomForOthers) {
