@@ -99,6 +99,13 @@ std::string data_directory(const Options& options) {
                                     : options.data_dir;
 }
 
+std::string with_scheme(const std::string& url) {
+    if (url.empty() || url.find("://") != std::string::npos) {
+        return url;
+    }
+    return (is_loopback(url) ? "http://" : "https://") + url;
+}
+
 bool is_loopback(std::string_view url) {
     const std::size_t scheme = url.find("://");
     if (scheme != std::string_view::npos) {
@@ -187,7 +194,8 @@ Result<Access> find_access(const Options& options) {
     LOCKSTEP_TRY(file);
     const std::string data = data_directory(options);
     Access access;
-    access.url = !options.url.empty() ? options.url : file->url;
+    file->url = with_scheme(file->url);
+    access.url = !options.url.empty() ? with_scheme(options.url) : file->url;
     bool own = is_loopback(access.url);
     if (access.url.empty()) {
         const auto local = read_file(data + "/url", kSmallFile);

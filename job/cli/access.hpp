@@ -24,7 +24,7 @@ struct Access {
     // For people: "LOCKSTEP_TOKEN", or the file and who named it; "" = none found.
     std::string token_from{};
 };
-// url: --url or LOCKSTEP_URL > configuration file > <data-dir>/url > kDefaultUrl.
+// url: --url or LOCKSTEP_URL > configuration file > <data-dir>/url > kDefaultUrl; with_scheme().
 // token: --token-file > LOCKSTEP_TOKEN > configuration file > <data-dir>/token.
 // fingerprint, for https: --fingerprint or LOCKSTEP_FINGERPRINT > configuration file >
 // <data-dir>/fingerprint.
@@ -49,6 +49,9 @@ Result<FileSettings> read_config(const Options& options);
 std::string url_path(std::string_view url);
 // Whether two URLs name the same host, port, scheme and path.
 bool same_daemon(std::string_view one, std::string_view other);
+// What has no scheme is https://, or http:// to a loopback address: no token crosses the network in
+// clear unless http:// is asked for. "" stays "".
+std::string with_scheme(const std::string& url);
 // Whether a URL names this machine by a loopback address or as localhost.
 bool is_loopback(std::string_view url);
 // LOCKSTEP_TOKEN and --token-file in find_access()'s order; "" = neither.

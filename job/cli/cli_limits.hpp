@@ -50,6 +50,8 @@ inline constexpr std::int64_t kSweepRangeNumber = 1'000'000'000'000;
 inline constexpr std::size_t kMergedLogRanks = 256;
 
 // --- what is shown -------------------------------------------------------------------------
+// Of an answer that is not lockstepd's, in an error message: a sentence or an address.
+inline constexpr std::size_t kAnswerWordsShown = 200;
 inline constexpr std::size_t kJobAnomaliesShown = 5;   // `show`: the first; `events` has all
 inline constexpr std::size_t kJobEvidenceShown = 8;    // `show`: ranks; `evidence` has all
 inline constexpr std::size_t kSweepMeasuresShown = 8;  // columns of a sweep's results

@@ -1,6 +1,7 @@
 #include "job/cli/client.hpp"
 
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/terminal.hpp"
 
@@ -45,6 +46,18 @@ Result<Json> parse_answer(const std::string& body) {
     return json;
 }
 
+// Of an answer that is no document: what a proxy, or lockstepd's port of TLS, says of it.
+std::string words_instead(const ClientResponse& response) {
+    const std::string location = response.header("Location");
+    if (response.status >= 300 && response.status < 400 && !location.empty()) {
+        return ", which points to " + location.substr(0, limits::kAnswerWordsShown);
+    }
+    const std::string_view words = trim(response.body);
+    const bool plain = response.header("Content-Type").starts_with("text/plain");
+    const bool brief = !words.empty() && words.size() <= limits::kAnswerWordsShown;
+    return plain && brief ? ": " + std::string{words} : "";
+}
+
 Error problem(const ClientResponse& response) {
     const auto json = parse_answer(response.body);
     std::string detail;
@@ -59,7 +72,8 @@ Error problem(const ClientResponse& response) {
         }
     }
     if (detail.empty()) {
-        detail = "the daemon answered with status " + std::to_string(response.status);
+        detail = "the daemon answered with status " + std::to_string(response.status) +
+                 words_instead(response);
     }
     Error error{code_of(response.status), std::move(detail), std::move(fields)};
     if (response.status >= 500 && type.starts_with(kProblemType)) {

@@ -57,10 +57,7 @@ class Silence {
 
 // Where to log in, in the form that is kept.
 Result<std::string> login_url(const std::string& given) {
-    std::string url = given;
-    if (url.find("://") == std::string::npos) {
-        url = (is_loopback(url) ? "http://" : "https://") + url;
-    }
+    const std::string url = with_scheme(given);
     const auto endpoint = parse_endpoint(url);
     LOCKSTEP_TRY(endpoint);
     if (!endpoint->tls && !is_loopback(url)) {
@@ -103,7 +100,7 @@ Result<std::string> settle_certificate(const Options& options, const std::string
         << " presents a certificate that is not signed by an authority this system trusts:\n  "
         << *shown << "\n";
     const auto known = read_config(options);
-    if (known && !known->fingerprint.empty() && same_daemon(known->url, url) &&
+    if (known && !known->fingerprint.empty() && same_daemon(with_scheme(known->url), url) &&
         known->fingerprint != *shown) {
         err << "It is ANOTHER one than before:\n  " << known->fingerprint << "\n";
     }

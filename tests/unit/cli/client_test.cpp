@@ -52,6 +52,26 @@ TEST(CliClient, StatusesMapToWhatTheCallerCanDo) {
     }
 }
 
+// Of lockstepd's "use https://" only the status was shown, of a redirection not where to.
+TEST(CliClient, AnAnswerThatIsNoDocumentIsShownIfItIsBrief) {
+    const auto said = [](int status, const std::string& body, const Headers& headers) {
+        FakeDaemon daemon;
+        daemon.on("GET /", [&](const ClientRequest&) -> Result<ClientResponse> {
+            return ClientResponse{status, body, headers};
+        });
+        return daemon.client().get("/").error().message;
+    };
+    EXPECT_EQ(said(400, "this port speaks TLS: use https://\n", {{"Content-Type", "text/plain"}}),
+              "the daemon answered with status 400: this port speaks TLS: use https://");
+    EXPECT_EQ(said(301, "<html>", {{"Location", "https://login1/lockstep/v1/jobs"}}),
+              "the daemon answered with status 301, which points to "
+              "https://login1/lockstep/v1/jobs");
+    EXPECT_EQ(said(502, "<html>", {{"Content-Type", "text/html"}}),
+              "the daemon answered with status 502");
+    EXPECT_EQ(said(502, std::string(5000, 'x'), {{"Content-Type", "text/plain"}}),
+              "the daemon answered with status 502");
+}
+
 TEST(CliClient, WhatLockstepdCannotDoNowMayPassAsWhatNobodyAnswers) {
     FakeDaemon daemon;
     daemon.on("GET /v1/full", 503, R"({"type":"urn:lockstep:problem:exhausted","detail":"full"})");

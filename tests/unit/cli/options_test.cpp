@@ -209,6 +209,23 @@ TEST_F(CliAccess, WhatLoginKeptIsForThatDaemonAlone) {
     }
 }
 
+// The token was sent in clear, as to http://.
+TEST_F(CliAccess, AnAddressWithoutASchemeIsHttpsUnlessItIsThisMachines) {
+    ::setenv("LOCKSTEP_TOKEN", "mine", 1);
+    EXPECT_EQ(access("--url login1:8470")->url, "https://login1:8470");
+    EXPECT_EQ(access("--url login1/lockstep")->url, "https://login1/lockstep");
+    EXPECT_EQ(access("--url 127.0.0.1@login1")->url, "https://127.0.0.1@login1");
+    EXPECT_EQ(access("--url localhost:8470")->url, "http://localhost:8470");
+    EXPECT_EQ(access("--url [::1]:8470")->url, "http://[::1]:8470");
+    EXPECT_EQ(access("--url http://login1:8470")->url, "http://login1:8470") << "as it says";
+    const std::string kept = "sha256:" + std::string(64, 'c');
+    write(".config/lockstep/config.toml",
+          "url = \"login1:8470\"\nfingerprint = \"" + kept + "\"\n");
+    EXPECT_EQ(access("")->url, "https://login1:8470");
+    EXPECT_EQ(access("")->fingerprint, kept);
+    EXPECT_EQ(access("--url https://login1:8470")->fingerprint, kept);
+}
+
 TEST_F(CliAccess, FlagBeatsVariableBeatsFile) {
     write(".config/lockstep/config.toml", "url = \"http://file:1\"\n");
     EXPECT_EQ(access("")->url, "http://file:1");

@@ -51,7 +51,10 @@ def is_loopback(url: str) -> bool:
 
 
 def with_scheme(url: str) -> str:
-    return url if "://" in url or not url else "http://" + url
+    """Without one https://, or http:// to this machine: no token crosses the network in clear unless http:// is given."""
+    if "://" in url or not url:
+        return url
+    return ("http://" if is_loopback("//" + url) else "https://") + url
 
 
 def place_of(url: str) -> Tuple[str, str, int]:
