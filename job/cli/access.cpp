@@ -106,6 +106,12 @@ std::string with_scheme(const std::string& url) {
     return (is_loopback(url) ? "http://" : "https://") + url;
 }
 
+Result<std::string> read_fingerprint(const std::string& path) {
+    const auto text = read_file(path, kSmallFile);
+    LOCKSTEP_TRY(text);
+    return parse_fingerprint(*text);
+}
+
 bool is_loopback(std::string_view url) {
     const std::size_t scheme = url.find("://");
     if (scheme != std::string_view::npos) {
@@ -209,6 +215,10 @@ Result<Access> find_access(const Options& options) {
         auto fingerprint = find_fingerprint(options, file->fingerprint, own);
         LOCKSTEP_TRY(fingerprint);
         access.fingerprint = std::move(*fingerprint);
+        if (options.fingerprint.empty() && file->fingerprint.empty() &&
+            !access.fingerprint.empty()) {
+            access.fingerprint_file = data + "/fingerprint";
+        }
     }
     auto token = given_token(options);
     std::error_code ec;

@@ -18,6 +18,9 @@ struct Access {
     std::string token;  // "" = none found
     // https: what the daemon's certificate must hash to; "" = the system's authorities decide.
     std::string fingerprint{};
+    // The data directory's file that it is from, which its lockstepd writes anew when the
+    // certificate is renewed; "" = somebody gave it.
+    std::string fingerprint_file{};
     // Instead of the URL's host and port: the Unix socket of the lockstepd of this user whose
     // address the URL is; "" = none.
     std::string socket{};
@@ -47,6 +50,8 @@ std::string config_path(const Options& options);
 Result<FileSettings> read_config(const Options& options);
 // The path that a proxy has put before lockstepd's own, without the slash at its end; "" for none.
 std::string url_path(std::string_view url);
+// What a lockstepd has written to <data-dir>/fingerprint; invalid: something else.
+Result<std::string> read_fingerprint(const std::string& path);
 // Whether two URLs name the same host, port, scheme and path.
 bool same_daemon(std::string_view one, std::string_view other);
 // What has no scheme is https://, or http:// to a loopback address: no token crosses the network in

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <memory>
+#include <mutex>
 
 namespace lockstep::cli {
 namespace {
@@ -82,6 +84,48 @@ Error problem(const ClientResponse& response) {
     return error;
 }
 
+// Requests to one daemon. One of this user that shows another certificate than before, since its
+// own was renewed, is known by what it has written to its data directory. Any thread.
+class Sender {
+  public:
+    Sender(Endpoint endpoint, std::string prefix, std::string fingerprint_file)
+        : endpoint_(std::move(endpoint)),
+          prefix_(std::move(prefix)),
+          fingerprint_file_(std::move(fingerprint_file)) {}
+
+    Result<ClientResponse> send(ClientRequest request) {
+        request.target.insert(0, prefix_);
+        Endpoint endpoint = now();
+        auto answer = http_request_now(endpoint, request);
+        // Denied: nothing has been sent.
+        if (answer || answer.error().code != Errc::denied || fingerprint_file_.empty()) {
+            return answer;
+        }
+        auto renewed = read_fingerprint(fingerprint_file_);
+        if (!renewed || *renewed == endpoint.fingerprint) {
+            return answer;
+        }
+        endpoint.fingerprint = std::move(*renewed);
+        pin(endpoint.fingerprint);
+        return http_request_now(endpoint, std::move(request));
+    }
+
+  private:
+    Endpoint now() {
+        const std::lock_guard lock{mutex_};
+        return endpoint_;
+    }
+    void pin(const std::string& fingerprint) {
+        const std::lock_guard lock{mutex_};
+        endpoint_.fingerprint = fingerprint;
+    }
+
+    std::mutex mutex_;
+    Endpoint endpoint_;
+    const std::string prefix_;
+    const std::string fingerprint_file_;
+};
+
 }  // namespace
 
 Client::Client(Send send, std::string where, std::string token, std::string token_from)
@@ -98,11 +142,9 @@ Result<Client> Client::connect(const Access& access) {
         endpoint->unix_path = access.socket;
         endpoint->tls = false;
     }
-    const std::string prefix = url_path(access.url);
-    Send send = [endpoint = *endpoint, prefix](ClientRequest request) {
-        request.target.insert(0, prefix);
-        return http_request_now(endpoint, std::move(request));
-    };
+    const auto sender =
+        std::make_shared<Sender>(*endpoint, url_path(access.url), access.fingerprint_file);
+    Send send = [sender](ClientRequest request) { return sender->send(std::move(request)); };
     std::string where = access.url;
     while (where.ends_with('/')) {
         where.pop_back();

@@ -22,7 +22,8 @@ class Client {
   public:
     // `where` names the daemon in messages, `token_from` where the token was found.
     Client(Send send, std::string where, std::string token, std::string token_from);
-    // Over TCP. invalid: the URL.
+    // Over TCP. A certificate that the daemon of access.fingerprint_file has renewed is taken.
+    // invalid: the URL.
     static Result<Client> connect(const Access& access);
 
     const std::string& where() const { return where_; }

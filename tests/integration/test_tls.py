@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import urllib.parse
 
@@ -164,6 +165,16 @@ class Renewed(harness.TestCase):
         address = urllib.parse.urlsplit(self.daemon.url)
         return ssl.get_server_certificate((address.hostname, address.port), timeout=20)
 
+    def beside(self, *command, **more):
+        """A program that finds lockstepd by its data directory."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+        process = subprocess.Popen(
+            command, env={**environment, "HOME": str(self.root), "LOCKSTEP_DATA_DIR": str(self.daemon.data), **more},
+            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
     def told(self, job):
         return json.loads((self.daemon.data / "runs" / job["id"] / "a1" / "agent.json").read_text())["fingerprint"]
 
@@ -193,6 +204,31 @@ class Renewed(harness.TestCase):
         self.assertEqual(self.told(after), second)
         release.touch()
         events.assert_undisturbed(self, self.daemon.wait_state(job["id"], "succeeded"))
+
+
+    def test_nor_does_who_follows_a_job_on_its_machine(self):
+        # They ended with code 5, since they had pinned the certificate of before.
+        release = self.root / "release"
+        job = self.daemon.submit(harness.command_job(
+            "waits", "/bin/sh", "-c", f"echo first; while [ ! -e {release} ]; do sleep 0.05; done; echo last"))
+        log = self.beside(harness.BIN / "lockstep", "logs", job["id"], "--follow")
+        self.assertEqual(log.stdout.readline(), "first\n")
+        asks = self.beside(sys.executable, "-c", "import lockstep\n"
+                           "daemon = lockstep.Daemon()\n"
+                           "print(daemon.whoami()['user'], flush=True)\n"
+                           "input()\n"
+                           "print(daemon.whoami()['user'], flush=True)\n",
+                           PYTHONPATH=str(harness.PYTHON_PACKAGE), PYTHONDONTWRITEBYTECODE="1")
+        user = asks.stdout.readline()
+        first = self.daemon.fingerprint
+        for made, place in zip(make_certificate(self.folder, "next", 90), (self.certificate, self.key)):
+            made.replace(place)
+        os.kill(self.daemon.process.pid, signal.SIGHUP)
+        harness.wait_until(lambda: self.told(job) != first, 20, "the certificate has been renewed")
+        release.touch()
+        self.assertEqual(asks.communicate("\n", timeout=60 * harness.PATIENCE)[0], user)
+        self.assertEqual(log.communicate(timeout=60 * harness.PATIENCE)[0], "last\n")
+        self.assertEqual((log.returncode, asks.returncode), (0, 0))
 
 
 class Settings(harness.TestCase):

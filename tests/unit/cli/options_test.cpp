@@ -180,11 +180,15 @@ TEST_F(CliAccess, TheFingerprintIsTheVariablesOrTheLocalDaemons) {
     write(".local/share/lockstep/url", "https://10.0.0.1:9000\n");
     write(".local/share/lockstep/token", "abc\n");
     EXPECT_EQ(access("")->fingerprint, local);
+    EXPECT_EQ(access("")->fingerprint_file, home_ + "/.local/share/lockstep/fingerprint");
     EXPECT_EQ(access("")->token, "abc");
     EXPECT_EQ(access("--url https://127.0.0.1:1")->fingerprint, local);
     EXPECT_EQ(access("--url http://127.0.0.1:1").error().code, Errc::unavailable);
     EXPECT_EQ(access("--url https://cluster:1")->fingerprint, "");
     EXPECT_EQ(access("--url https://cluster:1 --fingerprint " + told)->fingerprint, told);
+    ::setenv("LOCKSTEP_TOKEN", "mine", 1);
+    EXPECT_EQ(access("--url https://127.0.0.1:1 --fingerprint " + told)->fingerprint_file, "");
+    ::unsetenv("LOCKSTEP_TOKEN");
     ::setenv("LOCKSTEP_FINGERPRINT", told.c_str(), 1);
     EXPECT_EQ(access("--url https://cluster:1")->fingerprint, told);
     ::setenv("LOCKSTEP_FINGERPRINT", "sha256:short", 1);

@@ -65,6 +65,10 @@ def place_of(url: str) -> Tuple[str, str, int]:
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORT
 
 
+def digits_of(fingerprint: str) -> str:
+    return fingerprint.lower().replace(":", "").replace("sha256", "").strip()
+
+
 def path_of(url: str) -> str:
     """What a proxy has put before lockstepd's own paths."""
     return urllib.parse.urlsplit(with_scheme(url)).path.rstrip("/")

@@ -159,8 +159,10 @@ class Daemon:
             config = {}  # it speaks of another daemon
         own = guessed or _found.is_loopback(self.url)
         self.fingerprint = fingerprint or os.environ.get("LOCKSTEP_FINGERPRINT", "") or config.get("fingerprint", "")
+        self._fingerprint_file: Optional[pathlib.Path] = None  # written anew when the certificate is renewed
         if not self.fingerprint and own and self.url.startswith("https://"):
-            self.fingerprint = _found.read(data / "fingerprint")
+            self._fingerprint_file = data / "fingerprint"
+            self.fingerprint = _found.read(self._fingerprint_file)
         self._data: Optional[pathlib.Path] = None  # whose lockstepd alone may see the token
         self.token = token or os.environ.get("LOCKSTEP_TOKEN", "")
         if not self.token and config.get("token-file"):
@@ -203,7 +205,10 @@ class Daemon:
         connection.connect()
         if self.fingerprint:
             shown = hashlib.sha256(connection.sock.getpeercert(binary_form=True) or b"").hexdigest()
-            wanted = self.fingerprint.lower().replace(":", "").replace("sha256", "").strip()
+            wanted = _found.digits_of(self.fingerprint)
+            if shown != wanted and self._fingerprint_file:
+                self.fingerprint = _found.read(self._fingerprint_file) or self.fingerprint
+                wanted = _found.digits_of(self.fingerprint)
             if shown != wanted:
                 connection.close()
                 raise DaemonError(f"{self.url}: its certificate's fingerprint is {shown}, expected {wanted}")
