@@ -123,6 +123,9 @@ struct BatchRow {
 inline constexpr const char* kSnapshotLabel = "lockstep:snapshot";
 // Likewise the jobs that have files in another job's folder: its id is the value.
 inline constexpr const char* kFolderLabel = "lockstep:folder";
+// The same of a folder that is called like a job and is in none of now's: it may be that job's in
+// a runs directory that there was before, or anything.
+inline constexpr const char* kNamesakeLabel = "lockstep:namesake";
 
 // A job that was removed; see schema/0005_removals.sql.
 struct RemovalRow {
@@ -291,8 +294,9 @@ class Database {
                                                std::size_t limit);
     // Whether a job that is not removed runs in the snapshot.
     Result<bool> snapshot_used(const std::string& snapshot);
-    // Another job that has files in this one's folder; "" = none.
-    Result<std::string> user_of_folder(const JobId& job);
+    // Another job that has files in this one's folder; "" = none. `earlier`: that folder is in a
+    // runs directory that there was before, so jobs with kNamesakeLabel count, too.
+    Result<std::string> user_of_folder(const JobId& job, bool earlier = false);
     Result<std::int64_t> history_bytes(const JobId& job);  // of a job's chunks
     // Of the nodes with names from `first` to `last`, those of which anything is remembered.
     Result<std::map<std::string, NodeSummary>> node_summaries(const std::string& first,

@@ -210,12 +210,13 @@ Result<bool> Database::snapshot_used(const std::string& snapshot) {
     });
 }
 
-Result<std::string> Database::user_of_folder(const JobId& job) {
+Result<std::string> Database::user_of_folder(const JobId& job, bool earlier) {
     return guarded("folder of a job", [&]() -> std::string {
         const auto find = impl_->statement(
-            "SELECT job FROM labels WHERE name = ?1 AND value = ?2 AND job != ?2 LIMIT 1");
+            "SELECT job FROM labels WHERE name IN (?1, ?3) AND value = ?2 AND job != ?2 LIMIT 1");
         find->bind(1, kFolderLabel);
         find->bindNoCopy(2, job.value);
+        find->bind(3, earlier ? kNamesakeLabel : kFolderLabel);
         return find->executeStep() ? find->getColumn(0).getString() : "";
     });
 }

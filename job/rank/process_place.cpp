@@ -18,7 +18,12 @@ class PlaceReader {
     explicit PlaceReader(const Environment& environment) : environment_(environment) {
         const auto given = environment("LOCKSTEP_RANK");
         const auto rank = environment("RANK");
-        ours_ = given && (!rank || rank == given);
+        const auto world = number("WORLD_SIZE", 1);
+        const auto place = number("RANK", 0);
+        // A launcher within this rank may give the same number to one of its own.
+        const bool same_world = !world || world == number("LOCKSTEP_WORLD_SIZE", 1) ||
+                                (place && *world <= *place);  // nobody's
+        ours_ = given && (!rank || rank == given) && same_world;
     }
 
     std::optional<std::int32_t> number(const char* name, std::int32_t least) const {

@@ -141,7 +141,7 @@ void print_summary(const RunEnd& end, const RankContext& context) {
         std::array<char, 80> text{};
         std::snprintf(text.data(), text.size(), "%.0f tokens/s, MFU %.3f, ", end.tokens_per_second,
                       end.mfu);
-        more = text.data();
+        more += text.data();
     }
     if (end.skipped_steps > 0) {
         more += std::to_string(end.skipped_steps) + " steps skipped, ";

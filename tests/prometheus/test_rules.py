@@ -73,7 +73,8 @@ CASES = {
          ('lockstep_slurm_last_success_timestamp_seconds{instance="b"}', "60x9"),
          ('lockstep_slurm_attempts{instance="b"}', "0x9"),
          ('lockstep_slurm_last_success_timestamp_seconds{instance="c"}', "0x4 300x5"),
-         ('lockstep_slurm_attempts{instance="c"}', "0x4 1x5")]),
+         ('lockstep_slurm_attempts{instance="c"}', "0x4 1x5"),
+         ('lockstep_slurm_reachable{instance="d"}', "1x9"), ('lockstep_slurm_attempts{instance="d"}', "1x9")]),
     "LockstepSlurmLeftovers": (
         15, [("lockstep_slurm_leftovers", "2x60")], {},
         # Cancelled, and gone after two minutes.
@@ -231,6 +232,12 @@ CASES = {
          ('scrape_timeout_seconds{job="other",instance="x"}', "10x60")]),
 }
 
+# Other ways to the same alert: (series, minute)
+ALSO = {
+    # Since its start, which slurmctld did not outlive.
+    "LockstepSlurmUnreachable": ([("lockstep_slurm_reachable", "0x9"), ("lockstep_slurm_attempts", "1x9")], 5),
+}
+
 # record: (series, minute, expression, [(labels, value)])
 RULES = {
     "job_id:lockstep_rank_busy_seconds:median": (
@@ -295,6 +302,10 @@ def alert_groups():
         ask = {"eval_time": f"{minute}m", "alertname": name}
         annotated = {"exp_labels": {"severity": severity, **labels}}
         yield group(f"{name} fires", fires, alert_rule_test=[{**ask, "exp_alerts": [annotated]}])
+        if name in ALSO:
+            series, at = ALSO[name]
+            yield group(f"{name} fires, too", series,
+                        alert_rule_test=[{**ask, "eval_time": f"{at}m", "exp_alerts": [annotated]}])
         yield group(f"{name} is quiet", quiet, alert_rule_test=[{**ask, "exp_alerts": []}])
 
 

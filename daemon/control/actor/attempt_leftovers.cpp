@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-std::optional<wire::ResultFile> AttemptLeftovers::result(const Attempt& attempt,
-                                                         std::int32_t slot) const {
+Result<std::optional<wire::ResultFile>> AttemptLeftovers::result(const Attempt& attempt,
+                                                                 std::int32_t slot) const {
     return read_result(attempt.directory, slot);
 }
 

@@ -10,8 +10,8 @@ namespace lockstep {
 class AttemptLeftovers final : public LeftBehind {
   public:
     explicit AttemptLeftovers(const Scheduler& scheduler) : scheduler_{scheduler} {}
-    std::optional<wire::ResultFile> result(const Attempt& attempt,
-                                           std::int32_t slot) const override;
+    Result<std::optional<wire::ResultFile>> result(const Attempt& attempt,
+                                                   std::int32_t slot) const override;
     std::optional<wire::GaveUpFile> gave_up(const Attempt& attempt, std::int32_t slot,
                                             const std::string& incarnation) const override;
     std::optional<MemoryEvidence> memory(const Attempt& attempt, std::int32_t nodes) const override;

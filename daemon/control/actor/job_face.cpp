@@ -59,7 +59,8 @@ void JobFace::describe(telemetry::JobMetricsView& view) const {
     view.loss_zscore = machine_.anomalies().loss_z();
     view.grad_norm_zscore = machine_.anomalies().grad_norm_z();
     const Generation* live = job().live_generation();
-    view.hang = live != nullptr && live->hang.has_value();
+    // One that is being ended needs nobody: its ranks may take their whole grace period.
+    view.hang = live != nullptr && live->hang.has_value() && !live->first_failure;
     const Attempt* attempt = job().attempt();
     const Generation* newest = job().generation();
     view.generation = newest == nullptr ? 0 : newest->number;

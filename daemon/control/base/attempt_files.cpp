@@ -152,20 +152,24 @@ void refresh_attempts_of(const std::filesystem::path& job_directory,
     }
 }
 
-std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
-                                            std::int32_t node_rank) {
+Result<std::optional<wire::ResultFile>> read_result(const std::filesystem::path& directory,
+                                                    std::int32_t node_rank) {
     const auto text = read_plain_file(directory / wire::result_file_name(node_rank), 64U << 20U);
     if (!text) {
-        return std::nullopt;
+        const Errc code = text.error().code;
+        if (code == Errc::timed_out || code == Errc::unavailable) {
+            return fail(text.error());
+        }
+        return std::optional<wire::ResultFile>{};
     }
     auto file = wire::decode_result_file(*text);
     if (!file) {
         log::warn("a node's result does not read back", {{"directory", directory.string()},
                                                          {"node_rank", node_rank},
                                                          {"what", file.error().message}});
-        return std::nullopt;
+        return std::optional<wire::ResultFile>{};
     }
-    return std::move(*file);
+    return std::optional<wire::ResultFile>{std::move(*file)};
 }
 
 std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& directory,

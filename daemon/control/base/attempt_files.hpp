@@ -34,6 +34,8 @@ std::filesystem::path attempt_directory(const std::filesystem::path& runs, const
                                         std::int32_t attempt);
 // Where the folders of a job's attempts lie now that the runs have moved (CopiedJobs).
 void find_moved_folders(Job& job, const CopiedJobs& copied);
+// Of a job's events so many have its first attempt among them.
+inline constexpr std::size_t kFirstEvents = 64;
 // The folder that a job has had since its first attempt, also if the runs directory is another one
 // since; "" = it has none yet, its attempts are in a folder of its user's, who has signed it, or
 // the store is, or was, a copy: then that folder may be another lockstepd's.
@@ -61,9 +63,10 @@ void refresh_attempts(const std::vector<std::filesystem::path>& directories,
 // told, and go. What cannot be rewritten is left.
 void refresh_attempts_of(const std::filesystem::path& job_directory,
                          const AgentsListener& listener);
-// What the agent of a node left behind; nothing if it left none that reads back.
-std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
-                                            std::int32_t node_rank);
+// What the agent of a node left behind; nothing if it left none that reads back. timed_out,
+// unavailable: it cannot be opened now (open_foreign()).
+Result<std::optional<wire::ResultFile>> read_result(const std::filesystem::path& directory,
+                                                    std::int32_t node_rank);
 // Why the agent of a node left without a result, in its own words; nothing if it did not say. What
 // another agent than `incarnation` said does not count, unless that is "" (none has claimed it).
 std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& directory,

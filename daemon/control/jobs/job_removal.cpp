@@ -18,9 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first attempt is among them; all of them, of every job that is over, would be a day's work.
-constexpr std::size_t kFirstEvents = 64;
-
 }  // namespace
 
 JobRemoval::JobRemoval(ControlContext& context, JobRegistry& registry, const TicketGate& gate,
@@ -32,13 +29,13 @@ JobRemoval::JobRemoval(ControlContext& context, JobRegistry& registry, const Tic
       retention_(
           context, [this](JobId job) { return remove_over(std::move(job), true); },
           [this](const std::string& snapshot) { return snapshot_in_use(snapshot); },
-          [this](JobId job) { return earlier_folder(std::move(job), kFirstEvents); }) {}
+          [this](JobId job) { return earlier_folder(std::move(job)); }) {}
 
-Task<Result<fs::path>> JobRemoval::earlier_folder(JobId job, std::size_t events) {
+Task<Result<fs::path>> JobRemoval::earlier_folder(JobId job) {
     const std::string id = job.value;
     Caller lockstepd;
     lockstepd.admin = true;
-    auto loading = registry_.load(std::move(lockstepd), id, events);
+    auto loading = registry_.load(std::move(lockstepd), id, kFirstEvents);
     const auto loaded = co_await std::move(loading);
     if (!loaded && loaded.error().code != Errc::corrupt) {
         co_return fail(loaded.error());
@@ -82,19 +79,23 @@ Status JobRemoval::may_go(const std::string& id, const fs::path& folder) const {
     return {};
 }
 
-Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
+Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints, fs::path* where) {
     const std::string id = job.value;
     JobId asked = job;
-    auto finding = earlier_folder(std::move(asked), SIZE_MAX / 2);
+    auto finding = earlier_folder(std::move(asked));
     const auto folder = co_await std::move(finding);
     LOCKSTEP_CO_TRY(folder);
+    if (where != nullptr) {
+        *where = folder->empty() ? context_.settings.runs_dir / id : *folder;
+    }
     if (const Status may = may_go(id, *folder); !may) {
         co_return may;
     }
     if (checkpoints) {
-        const std::function<Result<std::string>(Database&)> ask = [job](Database& db) {
-            return db.user_of_folder(job);
-        };
+        const std::function<Result<std::string>(Database&)> ask =
+            [job, earlier = !folder->empty()](Database& db) {
+                return db.user_of_folder(job, earlier);
+            };
         const auto user = co_await context_.store.read<std::string>(ask);
         LOCKSTEP_CO_TRY(user);
         if (!user->empty()) {
@@ -138,13 +139,15 @@ Task<Result<std::string>> JobRemoval::remove(Caller caller, std::string id, bool
         co_return fail(Errc::not_found, "no job " + id);
     }
     JobId key{id};
-    if (const Status done = co_await remove_over(std::move(key), !keep_checkpoints); !done) {
+    fs::path where;
+    if (const Status done = co_await remove_over(std::move(key), !keep_checkpoints, &where);
+        !done) {
         co_return fail(done.error());
     }
     log::info("job removed", {{"job", id}, {"by", caller.user}});
     Json out = Json::object();
     out["removed"] = id;
-    out["directory"] = (context_.settings.runs_dir / id).string();
+    out["directory"] = where.string();
     out["checkpoints_kept"] = keep_checkpoints;
     co_return dump_json(out);
 }

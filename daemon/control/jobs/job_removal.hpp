@@ -26,10 +26,11 @@ class JobRemoval {
 
   private:
     Status may_go(const std::string& id, const std::filesystem::path& folder) const;
-    // Its folder, if that is of another runs directory than the one of now; "" = it is not, as far
-    // as the first so many events tell. not_found: there is no such job.
-    Task<Result<std::filesystem::path>> earlier_folder(JobId job, std::size_t events);
-    Task<Status> remove_over(JobId job, bool checkpoints);
+    // Its folder, if that is of another runs directory than the one of now; "" = it is not.
+    // not_found: there is no such job.
+    Task<Result<std::filesystem::path>> earlier_folder(JobId job);
+    // `where`: gets its folder, unless it is null; outlives the coroutine.
+    Task<Status> remove_over(JobId job, bool checkpoints, std::filesystem::path* where = nullptr);
     bool snapshot_in_use(const std::string& snapshot) const;  // by a job that is not over
 
     ControlContext& context_;

@@ -129,6 +129,9 @@ Task<Result<std::int64_t>> Retention::size_of(const JobId& job) {
     JobId asked = job;
     auto finding = earlier_folder_(std::move(asked));
     const auto earlier = co_await std::move(finding);
+    if (!earlier && earlier.error().code == Errc::not_found) {
+        co_return std::int64_t{0};  // somebody has removed it meanwhile
+    }
     LOCKSTEP_CO_TRY(earlier);
     const auto until = std::chrono::steady_clock::now() + kMeasuring;
     const std::function<std::int64_t()> measure = [folder = context_.settings.runs_dir / id,

@@ -26,17 +26,18 @@ JobRow first_row(const Job& job, const std::string& view, const ControlSettings&
         !snapshot.empty()) {
         row.labels.emplace_back(kSnapshotLabel, std::move(snapshot));
     }
-    std::set<std::string> others;
+    std::set<std::pair<const char*, std::string>> others;
     for (const std::string* path : {&job.spec.working_directory, &job.spec.checkpoint.directory}) {
-        others.insert(folder_below(*path, settings.runs_dir));
-        // Of an earlier runs directory, too, whichever that was.
+        const std::string ours = folder_below(*path, settings.runs_dir);
+        others.emplace(kFolderLabel, ours);
         for (const auto& part : std::filesystem::path{*path}.lexically_normal()) {
-            others.insert(is_job_id(part.string()) ? part.string() : "");
+            const std::string name = part.string();
+            others.emplace(kNamesakeLabel, is_job_id(name) && name != ours ? name : "");
         }
     }
-    for (const std::string& other : others) {
+    for (const auto& [label, other] : others) {
         if (!other.empty() && other != job.id.value) {
-            row.labels.emplace_back(kFolderLabel, other);
+            row.labels.emplace_back(label, other);
         }
     }
     return row;

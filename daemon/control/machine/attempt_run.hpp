@@ -74,6 +74,8 @@ struct AttemptRun {
     // Whether an agent that has claimed the slot was not heard by this lockstepd yet, and has not
     // had the time to find it: it was started a moment ago.
     bool may_still_come(const Attempt& attempt, std::int32_t slot, Time now) const;
+    // The same of any node whose ranks are not done.
+    bool somebody_may_still_come(const Job& job, Time now) const;
     // An agent that has just lost its connection comes back and tells what happened; only after
     // that its files speak for it.
     bool gone_for_good(std::int32_t slot, Time now) const;

@@ -124,7 +124,8 @@ std::optional<JobMachine::AfterEnd> JobMachine::look_while_aborting(Draft& draft
             LossWatch::lose_stuck(draft, run_);
         }
     }
-    if (!draft.events.empty() || (!over && run_.ranks_are_left(job_))) {
+    if (!draft.events.empty() || (!over && run_.ranks_are_left(job_)) ||
+        (over && run_.somebody_may_still_come(job_, draft.at.steady))) {
         return std::nullopt;
     }
     return over ? AfterEnd::look : AfterEnd::next_generation;

@@ -15,9 +15,10 @@ namespace lockstep {
 class LeftBehind {
   public:
     virtual ~LeftBehind() = default;
-    // How the ranks of a node ended; nothing if it left no result that reads back.
-    virtual std::optional<wire::ResultFile> result(const Attempt& attempt,
-                                                   std::int32_t slot) const = 0;
+    // How the ranks of a node ended; nothing if it left no result that reads back. timed_out,
+    // unavailable: whether it did cannot be seen now.
+    virtual Result<std::optional<wire::ResultFile>> result(const Attempt& attempt,
+                                                           std::int32_t slot) const = 0;
     // Why its agent left without a result. What another one than `incarnation` said does not
     // count, unless that is "" (none has claimed it).
     virtual std::optional<wire::GaveUpFile> gave_up(const Attempt& attempt, std::int32_t slot,

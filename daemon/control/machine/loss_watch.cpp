@@ -183,7 +183,7 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
             draft.job().attempt()->lost.contains(slot)) {
             continue;
         }
-        read_result_of(draft, slot);
+        const bool seen_now = read_result_of(draft, slot);
         const Generation* live = draft.job().live_generation();
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
         const bool left_in_peace = live != nullptr && node >= 0 && node_ended(draft.job(), node);
@@ -192,13 +192,15 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
         }
         const bool known =
             live != nullptr ? live->first_failure.has_value() : draft.job().generation() != nullptr;
+        if (over && (run.may_still_come(*draft.job().attempt(), slot, draft.at.steady) ||
+                     (!seen_now && !run.gone_for_good(slot, draft.at.steady)))) {
+            // A scheduler that was killed may not know any more what it had started, and what a
+            // node has left may be seen a moment later.
+            awaited = true;
+            continue;
+        }
         if (over && known) {
             continue;  // why it failed is known; that nobody is there any more follows from it
-        }
-        if (over && run.may_still_come(*draft.job().attempt(), slot, draft.at.steady)) {
-            awaited =
-                true;  // a scheduler that was killed may not know any more what it had started
-            continue;
         }
         event::FaultSeen fault = how_it_was_lost(draft.job(), slot, seen, memory);
         // With the whole allocation gone it need not be this node's fault.
@@ -233,17 +235,21 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
     }
 }
 
-void LossWatch::read_result_of(Draft& draft, std::int32_t slot) const {
+bool LossWatch::read_result_of(Draft& draft, std::int32_t slot) const {
     const Attempt& attempt = *draft.job().attempt();
     const Generation* live = draft.job().live_generation();
     // Where nothing in it can be news it is not read: with lockstep-exec each file takes a process.
     const std::int32_t node = live == nullptr ? -1 : live->node_rank_of(slot);
     if (node < 0 || node_ended(draft.job(), node)) {
-        return;
+        return true;
     }
-    const auto result = files_.result(attempt, slot);
+    const auto read = files_.result(attempt, slot);
+    if (!read) {
+        return false;
+    }
+    const auto& result = *read;
     if (!result || result->generation != live->number) {
-        return;
+        return true;
     }
     const auto claim = attempt.claims.find(slot);
     const std::string name =
@@ -255,6 +261,7 @@ void LossWatch::read_result_of(Draft& draft, std::int32_t slot) const {
         out.node = name;
         draft.add(std::move(out));
     }
+    return true;
 }
 
 event::FaultSeen LossWatch::how_it_was_lost(const Job& job, std::int32_t slot,

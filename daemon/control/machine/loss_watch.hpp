@@ -42,7 +42,8 @@ class LossWatch {
         bool asked = false;
         std::optional<MemoryEvidence> found{};
     };
-    void read_result_of(Draft& draft, std::int32_t slot) const;
+    // False: whether it has left one cannot be seen now.
+    bool read_result_of(Draft& draft, std::int32_t slot) const;
     event::FaultSeen how_it_was_lost(const Job& job, std::int32_t slot, const Observation& seen,
                                      MemoryWords& memory) const;
     void blame_memory(const Job& job, event::FaultSeen& fault, MemoryWords& memory) const;

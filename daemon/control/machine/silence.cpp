@@ -27,6 +27,18 @@ bool AttemptRun::may_still_come(const Attempt& attempt, std::int32_t slot, Time 
     return !last || (unheard.contains(slot) && now - *last < limits::kAgentSilence);
 }
 
+bool AttemptRun::somebody_may_still_come(const Job& job, Time now) const {
+    const Generation* live = job.live_generation();
+    for (std::int32_t node = 0; live != nullptr && node < live->nodes; ++node) {
+        const std::int32_t slot = live->slot_of(node);
+        if (!node_ended(job, node) && !job.attempt()->lost.contains(slot) &&
+            may_still_come(*job.attempt(), slot, now)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void AttemptRun::forgive_silence(Time now) {
     for (auto& [slot, since] : gone) {
         since = now;

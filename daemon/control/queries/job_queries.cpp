@@ -211,8 +211,11 @@ Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std:
 }
 
 Task<Result<DiskPlace>> JobQueries::disk(Caller caller, std::string id) {
-    const auto loaded = co_await registry_.load(caller, id);
-    LOCKSTEP_CO_TRY(loaded);
+    const auto shown = co_await registry_.show(caller, id);
+    LOCKSTEP_CO_TRY(shown);
+    // The first attempt is among the first events; one whose events do not read back has its folder
+    // in the runs directory of now, as far as anybody knows.
+    const auto loaded = co_await registry_.load(caller, id, kFirstEvents);
     const std::function<Result<std::int64_t>(Database&)> read = [job = JobId{id}](Database& db) {
         return db.history_bytes(job);
     };
@@ -220,7 +223,9 @@ Task<Result<DiskPlace>> JobQueries::disk(Caller caller, std::string id) {
     LOCKSTEP_CO_TRY(history);
     DiskPlace out;
     out.directory = (context_.settings.runs_dir / id).string();
-    out.first_directory = first_folder(**loaded, context_.settings.copied).string();
+    if (loaded) {
+        out.first_directory = first_folder(**loaded, context_.settings.copied).string();
+    }
     if (out.first_directory == out.directory) {
         out.first_directory.clear();
     }

@@ -26,8 +26,8 @@ constexpr const char* kStepWord =
 constexpr const char* kLeadingStep =
     R"((?i)^\s*()" LOCKSTEP_WHOLE R"()\s*\|\s*(?:train(?:ing)?[_ ])?loss\b)";
 constexpr const char* kBatchWord = R"((?i)\bbatch(?:_id|_idx)?\b)" LOCKSTEP_COUNT;
-// Of epoch 0.25 it is the epoch 0.
-constexpr const char* kEpochWord = R"((?i)\bepoch\b['"]?[\s:=#\[(]*()" LOCKSTEP_WHOLE ")";
+// Of epoch 0.25 it is the epoch 0, and of Epoch [3,128] the epoch 3.
+constexpr const char* kEpochWord = R"((?i)\bepoch\b['"]?[\s:=#\[(]*(\d+))";
 // Before such a word: it is a unit, ms/batch 12, seconds per step 3.
 constexpr const char* kRate =
     R"((?i)(?:\b(?:m?s|secs?|seconds?|min|it|samples?|tokens?|toks?|images?|imgs?|examples?)\s*/\s*|\bper\s+)$)";
@@ -70,7 +70,11 @@ constexpr const char* kEpochsAndBatches = R"(\[\s*(\d+)/\d+\]\s*\[\s*(\d+)/(\d+)
 constexpr const char* kNotTraining =
     R"((?i)(?:^|[^a-z0-9_./-])-*)" LOCKSTEP_VALIDATION LOCKSTEP_OF_VALIDATION
     R"([-_./]*(?:[^a-z0-9_./-]|$)|(?:^|[^a-z]))" LOCKSTEP_VALIDATION
-    R"((?:\s|[-_./][a-z0-9_./-]*)?$)";
+    R"((?:\s|[-_./][a-z0-9_./-]*)?$|(?:^|[^a-z0-9_./-]))" LOCKSTEP_VALIDATION
+    R"((?:\d+|[-_][a-z0-9]+)\s$)";  // dev-clean loss, test1 loss
+// Behind it such a word counts anew: INFO:test:Train Epoch: 1, of a logger that is called test.
+constexpr const char* kTrainingWord =
+    R"((?i)^.*(?:^|[^a-z0-9_./-])train(?:ing)?(?:[^a-z0-9_./-]|$))";
 // {"loss": 0.5, "split": "val"}: JSON may say it behind the loss.
 constexpr const char* kOtherSplit =
     R"((?i)['"](?:split|subset|phase|mode|stage)['"]\s*:\s*['"])" LOCKSTEP_VALIDATION LOCKSTEP_OF_VALIDATION
@@ -140,6 +144,7 @@ GenericCapture::GenericCapture()
       part_{kPartWord, capture_options(true)},
       epochs_and_batches_{kEpochsAndBatches, capture_options(true)},
       not_training_{kNotTraining, capture_options(true)},
+      training_word_{kTrainingWord, capture_options(true)},
       other_split_{kOtherSplit, capture_options(true)},
       summary_{kSummary, capture_options(true)},
       added_word_{kAddedWord, capture_options(true)},
@@ -176,7 +181,11 @@ bool GenericCapture::is_of_validation(std::string_view lead) const {
     if (word != lead.rend()) {
         lead.remove_suffix(static_cast<std::size_t>(word - lead.rbegin()) + kBackwards.size());
     }
-    return RE2::PartialMatch(StringPiece{lead.data(), lead.size()}, not_training_);
+    StringPiece words{lead.data(), lead.size()};
+    if (!RE2::PartialMatch(words, not_training_)) {
+        return false;
+    }
+    return !RE2::Consume(&words, training_word_) || RE2::PartialMatch(words, not_training_);
 }
 
 bool GenericCapture::is_of_other_split(std::string_view text) const {

@@ -55,6 +55,7 @@ class GenericCapture {
     re2::RE2 part_;
     re2::RE2 epochs_and_batches_;
     re2::RE2 not_training_;
+    re2::RE2 training_word_;
     re2::RE2 other_split_;
     re2::RE2 summary_;
     re2::RE2 added_word_;

@@ -213,8 +213,11 @@ class Suspension {
         const pid_t all = ::getpid();
         child_ = ::fork();
         if (child_ == 0) {
+            ::close(ends[1]);
             char go = 0;
-            static_cast<void>(::read(ends[0], &go, 1));
+            if (::read(ends[0], &go, 1) != 1) {
+                ::_exit(1);  // the test is over without it
+            }
             const timespec until_they_wait{0, 200'000'000};
             ::nanosleep(&until_they_wait, nullptr);
             ::kill(all, SIGSTOP);

@@ -21,10 +21,14 @@ namespace lockstep {
 // What agents have left in their folders: as a test says.
 class SetFiles final : public LeftBehind {
   public:
-    std::optional<wire::ResultFile> result(const Attempt&, std::int32_t slot) const override {
+    Result<std::optional<wire::ResultFile>> result(const Attempt&,
+                                                   std::int32_t slot) const override {
         ++results_read;
+        if (stands_still) {
+            return fail(Errc::timed_out, "files there have just not been opened");
+        }
         const auto found = results.find(slot);
-        return found == results.end() ? std::nullopt : std::optional{found->second};
+        return found == results.end() ? std::optional<wire::ResultFile>{} : found->second;
     }
     std::optional<wire::GaveUpFile> gave_up(const Attempt&, std::int32_t,
                                             const std::string&) const override {
@@ -36,6 +40,7 @@ class SetFiles final : public LeftBehind {
     }
 
     std::map<std::int32_t, wire::ResultFile> results{};  // by slot
+    bool stands_still = false;                           // their file system
     mutable int results_read = 0;
     mutable int memory_read = 0;
 };

@@ -276,6 +276,42 @@ TEST_F(LossWatchTest, WhatTheSchedulerSaysToALockstepdThatHasJustStartedWaitsFor
     EXPECT_FALSE(job().attempt()->lost.contains(0));
 }
 
+// A file server that stood still for some seconds made failures of ranks that had succeeded.
+TEST_F(LossWatchTest, AnEndIsNotJudgedWhileWhatTheNodesHaveLeftCannotBeSeen) {
+    start();
+    look();
+    for (const AgentPtr& one : agents_) {
+        take(AgentGoneInput{one});
+    }
+    pass(seconds{1});
+    files_.stands_still = true;
+    Observation seen = runs();
+    seen.state = AllocationState::ended;
+    EXPECT_THAT(look(seen), IsEmpty());
+    files_.stands_still = false;
+    for (std::int32_t slot : {0, 1}) {
+        wire::Exited exited;
+        exited.generation = 1;
+        exited.rank = slot;
+        files_.results[slot].generation = 1;
+        files_.results[slot].exits = {exited};
+    }
+    EXPECT_THAT(look(seen), ElementsAre("rank_exited", "rank_exited"));
+}
+
+TEST_F(LossWatchTest, AFileServerThatStaysAwayIsNotWaitedForWithoutEnd) {
+    start();
+    look();
+    for (const AgentPtr& one : agents_) {
+        take(AgentGoneInput{one});
+    }
+    files_.stands_still = true;
+    Observation seen = runs();
+    seen.state = AllocationState::ended;
+    pass(limits::kAgentLost);
+    EXPECT_THAT(look(seen), testing::Contains("fault"));
+}
+
 // Cancelled, it is a person's end, whatever the scheduler comes to say of it.
 TEST(WantsVerdict, ACancelledJobDoesNot) {
     History history;

@@ -7,8 +7,8 @@ namespace lockstep {
 
 class NoFiles final : public LeftBehind {
   public:
-    std::optional<wire::ResultFile> result(const Attempt&, std::int32_t) const override {
-        return std::nullopt;
+    Result<std::optional<wire::ResultFile>> result(const Attempt&, std::int32_t) const override {
+        return std::optional<wire::ResultFile>{};
     }
     std::optional<wire::GaveUpFile> gave_up(const Attempt&, std::int32_t,
                                             const std::string&) const override {

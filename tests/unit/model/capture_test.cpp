@@ -228,7 +228,7 @@ TEST(Capture, CommasBetweenThousandsArePartOfTheNumber) {
         {"step=12,345,678 loss=0.5", "generic", 0.5, 12345678},
         {"step: 1,990, loss: 0.5", "generic", 0.5, 1990},
         {"step 2,000 loss: 1,234.5", "generic", 1234.5, 2000},
-        {"epoch 1,000 loss 12,345", "generic", 12345, -1, 1000},
+        {"loss 12,345", "generic", 12345},
         {"batch 1,000 loss 0.5", "generic", 0.5, 1000, -1, true},
         {"1,000 | loss 0.5", "generic", 0.5, 1000},
         {"Loss at step 1,000/10,000: 0.5", "generic", 0.5, 1000},
@@ -243,6 +243,7 @@ TEST(Capture, CommasBetweenThousandsArePartOfTheNumber) {
         {"step 12,loss 0,123", "generic", 0, 12},
         {"loss 2, 100 tokens", "generic", 2},
         {"[1,200] loss: 0.5", "pytorch", 0.5, 200, 1, true},
+        {"Epoch [3,128] loss 0.5", "generic", 0.5, -1, 3},
     };
     for (const Line& line : lines) {
         const auto found = Capture{"auto", ""}.line(line.text);

@@ -48,6 +48,9 @@ TEST(CaptureOfValidations, AHostAFileOrAnotherMetricThatIsCalledTestHidesNoLoss)
              "step 10 loss/val: 0.5",
              "cross-validation loss: 0.5",
              "my_val d_loss: 0.5",
+             "epoch 3 dev-clean loss: 0.5",
+             "step 10 test-other loss: 0.5",
+             "step 10 test1 loss: 0.5",
          }) {
         EXPECT_FALSE((Capture{"auto", ""}.line(line))) << line;
     }
@@ -70,20 +73,21 @@ TEST(CaptureOfValidations, AValidationsLossInAFrameworksFormIsNotTheTrainings) {
          }) {
         EXPECT_FALSE((Capture{"auto", ""}.line(line))) << line;
     }
-    struct Line {
+    struct LineOfAForm {
         const char* text;
         const char* preset;
         double loss;
         std::int64_t step = -1;  // -1: not compared
     };
-    const Line training[] = {
+    const LineOfAForm training[] = {
         {"{\"split\": \"train\", \"step\": 100, \"loss\": 1.75}", "huggingface", 1.75, 100},
         {"{'val_accuracy': 0.9, 'loss': 0.5, 'epoch': 1.0}", "huggingface", 0.5},
         {"[gpu-dev-01] Epoch: [3][ 10/79] Time 0.1 Loss 0.5", "pytorch", 0.5, 10},
+        {"INFO:test:Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.5", "pytorch", 0.5},
         {"Epoch: [3][ 10/79] val loss 0.75 train loss 0.5", "generic", 0.5},
         {"12/938 [=>...] - ETA: 1s - val_acc: 0.9 - loss: 0.5", "keras", 0.5, 12},
     };
-    for (const Line& line : training) {
+    for (const LineOfAForm& line : training) {
         const auto found = Capture{"auto", ""}.line(line.text);
         ASSERT_TRUE(found) << line.text;
         EXPECT_EQ(found->loss, line.loss) << line.text;

@@ -110,6 +110,12 @@ TEST(ProcessPlace, WhatTorchrunHasStartedWithinARankGoesByTorchrunsNumbers) {
     EXPECT_EQ(place.context.local_rank, 1);
     EXPECT_EQ(place.context.world_size, 2);
     EXPECT_EQ(place_of({{"LOCAL_RANK", "0"}}).context.local_rank, 3) << "0 is the GPU's number";
+    // One of its ranks has the number of ours.
+    const auto same = place_of(
+        {{"RANK", "3"}, {"LOCAL_RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "8"}});
+    EXPECT_EQ(same.context.rank, 3);
+    EXPECT_EQ(same.context.world_size, 8);
+    EXPECT_EQ(same.context.local_world_size, 8);
 }
 
 TEST(ProcessPlace, ByHandItIsOneRankUnlessTorchrunStartsIt) {

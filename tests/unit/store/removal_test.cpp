@@ -236,6 +236,10 @@ TEST_F(RemovalTest, AFolderAndASnapshotAreUsedAsLongAsAJobIsThere) {
     ended(2, {{kFolderLabel, id(1).value}, {kSnapshotLabel, "abc"}});
     EXPECT_EQ(*db_->user_of_folder(id(1)), id(2).value);
     EXPECT_EQ(*db_->user_of_folder(id(2)), "");
+    // A folder that is called like a job is any folder, while that job's is in the runs directory.
+    ended(3, {{kNamesakeLabel, id(2).value}});
+    EXPECT_EQ(*db_->user_of_folder(id(2)), "");
+    EXPECT_EQ(*db_->user_of_folder(id(2), true), id(3).value);
     EXPECT_TRUE(*db_->snapshot_used("abc"));
     EXPECT_FALSE(*db_->snapshot_used("ab"));
     commit([&] {
