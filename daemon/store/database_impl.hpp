@@ -35,9 +35,24 @@ inline Errc sqlite_errc(int code, int extended, int system_errno) {
     return code == SQLITE_BUSY || code == SQLITE_LOCKED ? Errc::unavailable : Errc::internal;
 }
 
+// Of the last call for the write-ahead log that failed. sqlite3_system_errno() does not know those
+// of a COMMIT.
+inline int wal_errno(sqlite3* db) {
+    sqlite3_file* file = nullptr;
+    int number = 0;
+    if (::sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) == SQLITE_OK &&
+        file != nullptr && file->pMethods != nullptr) {
+        file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &number);
+    }
+    return number;
+}
+
 // `db`: the connection, if it still is there; it knows the errno.
 inline Error sqlite_error(std::string_view what, const SQLite::Exception& why, sqlite3* db) {
-    const int number = db != nullptr ? ::sqlite3_system_errno(db) : 0;
+    int number = db != nullptr ? ::sqlite3_system_errno(db) : 0;
+    if (db != nullptr && why.getExtendedErrorCode() == SQLITE_IOERR_WRITE) {
+        number = wal_errno(db) != 0 ? wal_errno(db) : number;
+    }
     const Errc errc = sqlite_errc(why.getErrorCode(), why.getExtendedErrorCode(), number);
     if (errc == Errc::exhausted && why.getErrorCode() != SQLITE_FULL) {
         return Error{errc, errno_error(what, number).message};

@@ -217,7 +217,7 @@ TEST_F(EvidenceTest, RanksThatGoOnWhileTheyAreAskedDoNotHang) {
 // An evaluation of more than a minute was a hang, the job was ended in it, went on from the
 // checkpoint before, and was ended in it again.
 TEST_F(EvidenceTest, ARankThatSaysThatItEvaluatesIsNotEndedForTheStepsItDoesNotMake) {
-    start(R"(},"recovery":{"max_restarts":0,"on":["hang"]})");
+    start(R"(},"recovery":{"max_restarts":0,"on":["hang"])");
     const auto say = [this](std::uint64_t seq, const char* metric, double value) {
         Batch rows;
         rows.seq = seq;

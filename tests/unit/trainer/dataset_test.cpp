@@ -179,7 +179,7 @@ TEST(Dataset, DigitsTakeNobodysFiles) {
         ASSERT_FALSE(data.has_value());
         EXPECT_EQ(
             data.error().message,
-            folder.path().string() +
+            "digits: " + folder.path().string() +
                 ": holds files that are not drawn digits; for MNIST's use dataset.name mnist");
         std::vector<std::string> left;
         for (const auto& each : std::filesystem::directory_iterator{folder.path()}) {
