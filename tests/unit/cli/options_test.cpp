@@ -1,3 +1,4 @@
+// size: the options of every verb, each once
 #include "job/cli/options.hpp"
 
 #include "job/cli/access.hpp"
