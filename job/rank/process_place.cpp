@@ -19,10 +19,11 @@ class PlaceReader {
         const auto given = environment("LOCKSTEP_RANK");
         const auto rank = environment("RANK");
         const auto world = number("WORLD_SIZE", 1);
+        const auto own_world = number("LOCKSTEP_WORLD_SIZE", 1);
         const auto place = number("RANK", 0);
         // A launcher within this rank may give the same number to one of its own.
-        const bool same_world = !world || world == number("LOCKSTEP_WORLD_SIZE", 1) ||
-                                (place && *world <= *place);  // nobody's
+        const bool same_world =
+            !world || !own_world || world == own_world || (place && *world <= *place);  // nobody's
         ours_ = given && (!rank || rank == given) && same_world;
     }
 

@@ -101,6 +101,15 @@ TEST_F(ControlSlurmTest, ASecondCopyOfAnAttemptIsFencedAndTheSchedulerIsToldWhic
     EXPECT_EQ(scheduler_id(id), "18");
 }
 
+// Seen beside compilers: both copies had started when Slurm was asked, which told of the other one.
+TEST_F(ControlSlurmTest, TheCopyThatCallsInFirstIsNamedAlsoOnceTheOtherWasSeenToRun) {
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "starting"; }, "17 is placed");
+    TestAgent first = hello_from(0, "18");
+    until([&] { return first.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    EXPECT_EQ(scheduler_id(id), "18");
+}
+
 // Its agents were told to stop and ended well: Slurm showed a job that had run nothing as
 // COMPLETED.
 TEST_F(ControlSlurmTest, ACopyThatStartsWhenTheJobIsOverIsFenced) {
