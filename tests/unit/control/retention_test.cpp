@@ -132,6 +132,7 @@ TEST_F(RetentionTest, AJobThatUsesTheFolderOfOneInAnEarlierRunsDirectoryKeepsItT
     shut_down();
     runs_name_ = "other";
     boot();
+    scheduler_.seen.state = AllocationState::pending;  // it said "ended" of the one before
     const std::string user =
         submitted(R"(,"checkpoint":{"directory":")" + (runs(id) / "checkpoints").string() + "\"}");
     EXPECT_EQ(remove(id).error().code, Errc::conflict) << "while it is not over";
