@@ -188,6 +188,9 @@ struct Applier {
             (!current->claims.empty() && current->allocation != e.allocation)) {
             return stale("claim");
         }
+        if (current->claims.empty() && !e.allocation.empty()) {
+            current->scheduler_id = e.allocation;  // of two copies it may have told of the other
+        }
         current->allocation = e.allocation;
         current->claims[e.node_rank] = NodeClaim{e.node, e.incarnation, e.pid};
         current->claimed_at = event.time;

@@ -82,12 +82,8 @@ void JobMachine::hello(Draft& draft, const AgentPtr& link, const wire::Hello& he
                    std::to_string(attempt->number) + " and is being ended");
         return;
     }
-    const bool waits = draft.job().state == JobState::queued || draft.job().state == JobState::held;
-    const bool other_copy = attempt->claims.empty() && !hello.allocation.empty() &&
-                            attempt->scheduler_id != hello.allocation;
-    if (waits || other_copy) {
-        // The scheduler has started it and we hear of it from the agent first; or it has started
-        // two copies, and it is not the one it told of that the first agent comes from.
+    if (draft.job().state == JobState::queued || draft.job().state == JobState::held) {
+        // The scheduler has started it and we hear of it from the agent first.
         event::AttemptPlaced placed;
         placed.attempt = attempt->number;
         placed.scheduler_id = !hello.allocation.empty()
