@@ -29,7 +29,11 @@ class RetentionTest : public ControlTest {
         return std::move(*out);
     }
     // A job that was cancelled, with files as an attempt leaves them.
-    std::string ended(const std::string& extra = "") { return ended_now(submitted(extra)); }
+    std::string ended(const std::string& extra = "") {
+        // After a cancel the scheduler says "ended", of the next one, too.
+        scheduler_.seen.state = AllocationState::pending;
+        return ended_now(submitted(extra));
+    }
     // The same of one that the scheduler had already: it knows where its first attempt was made.
     std::string ended_in_queue() {
         scheduler_.seen.state = AllocationState::pending;
@@ -132,7 +136,7 @@ TEST_F(RetentionTest, AJobThatUsesTheFolderOfOneInAnEarlierRunsDirectoryKeepsItT
     shut_down();
     runs_name_ = "other";
     boot();
-    scheduler_.seen.state = AllocationState::pending;  // it said "ended" of the one before
+    scheduler_.seen.state = AllocationState::pending;  // it says "ended" of the one before
     const std::string user =
         submitted(R"(,"checkpoint":{"directory":")" + (runs(id) / "checkpoints").string() + "\"}");
     EXPECT_EQ(remove(id).error().code, Errc::conflict) << "while it is not over";
@@ -437,6 +441,7 @@ TEST_F(RetentionTest, AJobStaysWhileAnotherHasItsFilesInItsFolder) {
     const std::string first = ended();
     const std::string where =
         R"(,"checkpoint":{"directory":")" + (runs(first) / "checkpoints").string() + "\"}";
+    scheduler_.seen.state = AllocationState::pending;  // it says "ended" of the one before
     const std::string second = submitted(where);
     EXPECT_THAT(remove(first).error().message, HasSubstr(second + ", which is not over, uses"));
     EXPECT_EQ(remove(first, true).error().code, Errc::conflict);
