@@ -51,7 +51,8 @@ inline int wal_errno(sqlite3* db) {
 inline Error sqlite_error(std::string_view what, const SQLite::Exception& why, sqlite3* db) {
     int number = db != nullptr ? ::sqlite3_system_errno(db) : 0;
     if (db != nullptr && why.getExtendedErrorCode() == SQLITE_IOERR_WRITE) {
-        number = wal_errno(db) != 0 ? wal_errno(db) : number;
+        const int of_log = wal_errno(db);
+        number = of_log != 0 ? of_log : number;
     }
     const Errc errc = sqlite_errc(why.getErrorCode(), why.getExtendedErrorCode(), number);
     if (errc == Errc::exhausted && why.getErrorCode() != SQLITE_FULL) {

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
@@ -24,6 +25,7 @@ struct OwnLog::Queue {
             return;
         }
         if (lost > 0) {
+            waiting += line.substr(0, std::min(line.find("level="), line.size()));  // when and who
             waiting +=
                 "level=warn msg=\"lines of this log were lost: they could not be written in "
                 "time\" lines=" +

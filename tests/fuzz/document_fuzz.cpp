@@ -5,24 +5,13 @@
 #include "job/cli/document.hpp"
 #include "job/model/spec/spec.hpp"
 #include "job/model/spec/sweep.hpp"
+#include "tests/support/whole_spec.hpp"
 
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
 namespace {
-
-constexpr const char* kTaken =
-    R"x({"name":"a.b-c_1","framework":"pytorch","command":["python3","t.py","{rank}"],
-"resources":{"nodes":2,"ranks_per_node":4,"gpus_per_node":1,"cpus_per_rank":2,
-"memory_mb_per_node":500,"time_limit":"1-02:03:04"},
-"environment":{"A":"1","B_2":"x\ny"},"working_directory":"/tmp",
-"checkpoint":{"directory":"/ckpt"},
-"capture":{"preset":"none","loss":"l=(?P<loss>[0-9.]+)"},"labels":{"team":"vision"},
-"launch":"rank","submission":"automatic","roles":[],"slurm":{},"secrets":[],"sweep":{},
-"after":[],"container":{},"watch":{"hang_seconds":30,"straggler_score":0.5},
-"recovery":{"max_restarts":5,"max_attempts":4,"on":["hang"],"on_nonfinite_loss":"warn",
-"exclude_failed_nodes":false}})x";
 
 // Whether it was taken.
 bool check_specification(const lockstep::Json& json) {
@@ -56,11 +45,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         return 0;
     }
     if (data[0] % 4 == 3) {
-        static const bool taken = check_specification(*lockstep::parse_json(kTaken));
+        static const bool taken =
+            check_specification(*lockstep::parse_json(lockstep::test::kWholeSpec));
         if (!taken) {
             std::abort();  // and what is written over it would prove nothing
         }
-        std::string changed = kTaken;
+        std::string changed = lockstep::test::kWholeSpec;
         // Two bytes where, one what.
         for (std::size_t at = 1; at + 3 <= size; at += 3) {
             changed[(data[at] + 256U * data[at + 1]) % changed.size()] =

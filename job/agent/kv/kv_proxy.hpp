@@ -53,8 +53,8 @@ class KvProxy {
     // After a reconnect, what to send: with `keys_lost` first every operation that changed keys
     // (replay = true), then always the unanswered requests under their old numbers, waits and
     // barriers with what is left of their time at `now`.
-    std::vector<wire::KeyRequest> after_reconnect(
-        bool keys_lost, std::chrono::steady_clock::time_point now = {}) const;
+    std::vector<wire::KeyRequest> after_reconnect(bool keys_lost,
+                                                  std::chrono::steady_clock::time_point now) const;
 
     std::size_t waiting() const { return waiting_.size(); }
 

@@ -9,6 +9,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::chrono::steady_clock::time_point kNow{};  // where no time is left to count
+
 using testing::IsEmpty;
 using testing::SizeIs;
 
@@ -73,7 +75,7 @@ TEST_F(KvProxyTest, NumbersRequestsAndFindsWhoAsked) {
 TEST_F(KvProxyTest, TheSameDaemonGetsOnlyWhatItHasNotAnswered) {
     answer(ask(request("set", "k", 0, "v")));
     const auto open = ask(request("wait", "x"));
-    const auto again = broker.after_reconnect(false);
+    const auto again = broker.after_reconnect(false, kNow);
     ASSERT_THAT(again, SizeIs(1));
     EXPECT_EQ(again[0].id, open.id);
     EXPECT_FALSE(again[0].replay);
@@ -86,7 +88,7 @@ TEST_F(KvProxyTest, ANewDaemonIsToldWhatChangedKeys) {
     answer(ask(request("add", "n", 3)));
     answer(ask(request("get", "k")));
     answer(ask(request("set", "refused", 0, "x")), false, "exhausted");
-    const auto again = broker.after_reconnect(true);
+    const auto again = broker.after_reconnect(true, kNow);
     ASSERT_THAT(again, SizeIs(2));
     EXPECT_EQ(again[0].value, "new");
     EXPECT_TRUE(again[0].replay);
@@ -98,7 +100,7 @@ TEST_F(KvProxyTest, ASetForgetsWhatWasCountedBefore) {
     answer(ask(request("add", "n", 2)));
     answer(ask(request("set", "n", 0, "MTA=")));
     answer(ask(request("add", "n", 3)));
-    const auto again = broker.after_reconnect(true);
+    const auto again = broker.after_reconnect(true, kNow);
     ASSERT_THAT(again, SizeIs(2));
     EXPECT_EQ(again[0].op, wire::KvOp::set);
     EXPECT_EQ(again[1].delta, 3);
@@ -108,7 +110,7 @@ TEST_F(KvProxyTest, EveryArrivalAtABarrierIsToldAgainAlsoOneThatTimedOut) {
     answer(ask(request("barrier", "b"), 0));
     answer(ask(request("barrier", "b"), 0));
     answer(ask(request("barrier", "b"), 1), false, "timed_out");
-    const auto again = broker.after_reconnect(true);
+    const auto again = broker.after_reconnect(true, kNow);
     ASSERT_THAT(again, SizeIs(3));
     EXPECT_EQ(again[0].rank, 0);
     EXPECT_NE(again[0].id, again[1].id);
@@ -119,7 +121,7 @@ TEST_F(KvProxyTest, EveryArrivalAtABarrierIsToldAgainAlsoOneThatTimedOut) {
 TEST_F(KvProxyTest, ANewGenerationStartsEmptyButNumbersGoOn) {
     const auto old = ask(request("set", "k"));
     broker.start_generation(3);
-    EXPECT_THAT(broker.after_reconnect(true), IsEmpty());
+    EXPECT_THAT(broker.after_reconnect(true, kNow), IsEmpty());
     EXPECT_GT(ask(request("set", "k")).id, old.id);
 }
 
@@ -234,7 +236,7 @@ TEST_F(KvProxyTest, ACasThatSwappedIsReplayedAsTheSetItCameTo) {
     reply.id = ask(request("cas", "lost", 0, "eA==")).id;
     reply.swapped = false;
     broker.answered(reply);
-    const auto again = broker.after_reconnect(true);
+    const auto again = broker.after_reconnect(true, kNow);
     ASSERT_THAT(again, SizeIs(1)) << "the one that did not swap changed nothing";
     EXPECT_EQ(again[0].op, wire::KvOp::set);
     EXPECT_EQ(again[0].value, "bmV3");
@@ -248,7 +250,7 @@ TEST_F(KvProxyTest, AnUnansweredCasIsSentAgainAsCas) {
     swap.expected = "b2xk";
     const auto sent = ask(swap);
     answer(ask(request("set", "k", 0, "b2xk")));
-    const auto again = broker.after_reconnect(true);
+    const auto again = broker.after_reconnect(true, kNow);
     ASSERT_THAT(again, SizeIs(2));
     EXPECT_EQ(again[0].op, wire::KvOp::set);
     EXPECT_EQ(again[1].op, wire::KvOp::cas);
@@ -265,7 +267,7 @@ TEST_F(KvProxyTest, AReplayKeepsWriteOnceAndTheVersion) {
     reply.ok = true;
     reply.version = 5;
     broker.answered(reply);
-    const auto again = broker.after_reconnect(true);
+    const auto again = broker.after_reconnect(true, kNow);
     ASSERT_THAT(again, SizeIs(1));
     EXPECT_TRUE(again[0].once);
     EXPECT_EQ(again[0].version, 5);
@@ -277,7 +279,7 @@ TEST_F(KvProxyTest, AMultiSetIsReplayedKeyByKey) {
     all.values = {"MQ==", "Mg=="};
     answer(ask(all));
     answer(ask(request("set", "a", 0, "Mw==")));
-    const auto again = broker.after_reconnect(true);
+    const auto again = broker.after_reconnect(true, kNow);
     ASSERT_THAT(again, SizeIs(2));
     EXPECT_THAT(again[0].keys, testing::ElementsAre("b"));
     EXPECT_EQ(again[0].value, "Mg==");
@@ -347,7 +349,7 @@ TEST_F(SharedWaitTest, AWaitThatEndsEarlierIsARequestOfItsOwn) {
     EXPECT_EQ(over.origins[0].rank, 1);
     EXPECT_FALSE(over.again);
     EXPECT_EQ(broker.waiting(), 1U);
-    EXPECT_EQ(broker.after_reconnect(false).front().id, patient.send->id);
+    EXPECT_EQ(broker.after_reconnect(false, kNow).front().id, patient.send->id);
 }
 
 // It got its whole time again; the rank, which gives up by its own clock, was blamed.
@@ -378,7 +380,7 @@ TEST_F(SharedWaitTest, AfterAReconnectABarrierAndAWaitHaveOnlyWhatIsLeftOfTheirT
 TEST_F(KvProxyTest, ANewDaemonIsToldOfADeletedKeyOnlyThatItIs) {
     answer(ask(request("set", "a")));
     answer(ask(request("delete", "a")));
-    const auto again = broker.after_reconnect(true);
+    const auto again = broker.after_reconnect(true, kNow);
     ASSERT_THAT(again, SizeIs(1));
     EXPECT_EQ(again[0].op, wire::KvOp::erase);
     EXPECT_TRUE(again[0].replay);

@@ -68,8 +68,10 @@ TEST_F(OwnLogTest, AFileSystemThatHangsHoldsNobodyUpAndWhatIsLostIsCounted) {
             text.append(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
         }
     }
-    EXPECT_THAT(text.substr(0, text.find("msg=after")),
-                HasSubstr("could not be written in time\" lines="));
+    EXPECT_THAT(
+        text.substr(0, text.find("msg=after")),
+        HasSubstr("prog=own-log-test level=warn msg=\"lines of this log were lost: they could "
+                  "not be written in time\" lines="));
 }
 
 TEST_F(OwnLogTest, ItIsWholeAndInOrderAtItsEndAndStderrHasTheRestAgain) {
