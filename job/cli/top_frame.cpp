@@ -258,6 +258,10 @@ std::vector<std::string> TopView::head(const Terminal& terminal, const TopChoice
         lines.push_back(paint(terminal, Style::yellow, "pending: " + pending_));
     } else if (!cause_.empty() && state_ != "succeeded") {
         lines.push_back(paint(terminal, Style::red, cause_));
+    } else if (!hang_.empty()) {  // it may be no rank's, which would have a mark
+        lines.push_back(paint(terminal, Style::yellow, "HANGS  " + hang_));
+    } else if (!desync_.empty()) {
+        lines.push_back(paint(terminal, Style::yellow, "WAITED FOR  " + desync_));
     }
     return lines;
 }

@@ -78,6 +78,8 @@ void TopView::take_job(const Json& job, UnixMillis now) {
     state_ = text_at(job, "state");
     pending_ = text_at(job, "pending_reason");
     smaller_ = smaller_text(job);
+    hang_ = text_at(at(job, "hang"), "message");
+    desync_ = text_at(at(job, "desync"), "message");
     step_ = integer_at(job, "step");
     total_steps_ = integer_at(job, "total_steps");
     ettr_ = number_at(job, "ettr");

@@ -87,7 +87,7 @@ class TopView {
     std::string trouble(const TopRow& row) const;
     std::string note_of(const TopRow& row) const;
 
-    std::string id_, name_, state_, pending_, smaller_, cause_;
+    std::string id_, name_, state_, pending_, smaller_, cause_, hang_, desync_;
     std::int64_t attempt_ = 0;
     std::int64_t generation_ = 0;
     std::int64_t restarts_ = 0;

@@ -267,6 +267,28 @@ TEST(Top, ARankThatStillHangsIsMarkedHoweverLongAgoItBegan) {
     }
 }
 
+// Of a hang in which all ranks stand at the same step no row had a mark, and the line at the foot
+// made room for later ones.
+TEST(Top, AJobThatHangsSaysSoAboveItsRanksWhoeverItIs) {
+    TopView view;
+    Json job = top_job();
+    view.take_job(job, kNow);
+    view.take_ranks(ranks(false), 0);
+    const auto before = view.frame(screen(100, 24), {});
+    job["hang"] = {{"message", "no rank has made a step for 5 s; all are at step 7"}};
+    view.take_job(job, kNow);
+    const auto hangs = view.frame(screen(100, 24), {});
+    EXPECT_EQ(hangs.at(2), "HANGS  no rank has made a step for 5 s; all are at step 7");
+    EXPECT_EQ(hangs.at(3), before.at(2)) << "the titles come below it";
+    job["hang"] = nullptr;
+    job["desync"] = {{"message", "rank 1 is waited for"}};
+    view.take_job(job, kNow);
+    EXPECT_EQ(view.frame(screen(100, 24), {}).at(2), "WAITED FOR  rank 1 is waited for");
+    job["desync"] = nullptr;
+    view.take_job(job, kNow);
+    EXPECT_EQ(view.frame(screen(100, 24), {}), before);
+}
+
 TEST(Top, OfASlowNodeEveryRankIsMarked) {
     TopView view;
     view.take_job(top_job(), kNow);
