@@ -6,7 +6,10 @@
 #include "job/cli/daemon_start.hpp"
 
 #include <CLI/Config.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 
@@ -14,6 +17,8 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::size_t kSmallFile = 64U << 10U;
+// Of the system's lockstepd, where there is one: only root makes a folder there.
+constexpr const char* kServiceData = "/var/lib/lockstep";
 
 std::string variable_of(const char* name) {
     const char* value = std::getenv(name);
@@ -90,6 +95,34 @@ Status reach_own(const std::string& data, Access& access) {
         return fail(Errc::unavailable, "the lockstepd of " + data + " does not listen yet");
     }
     return {};
+}
+
+// The address is the data directory's, and any token may be for its lockstepd. What nobody else
+// could answer, or this user cannot tell, is left to the certificate and to who listens there.
+bool only_its_own(const std::string& data, const Access& access) {
+    const bool closed = ::access((data + "/lock").c_str(), R_OK | W_OK) != 0 && errno == EACCES;
+    return !closed && !access.url.starts_with("https://");
+}
+
+// The service users whose lockstepd somebody on this machine may mean.
+std::vector<uid_t> service_users(const std::string& data) {
+    std::vector<uid_t> out;
+    for (const std::string& folder : {data, std::string{kServiceData}}) {
+        struct stat info{};
+        if (::stat(folder.c_str(), &info) == 0) {
+            out.push_back(info.st_uid);
+        }
+    }
+    return out;
+}
+
+// A setting's number of a user.
+Result<uid_t> read_user(const std::string& value) {
+    const auto number = to_int(value);
+    if (!number || *number < 0 || *number >= 4'294'967'295) {
+        return fail(Errc::invalid, "listener: not a user's number: " + printable(value));
+    }
+    return static_cast<uid_t>(*number);
 }
 
 }  // namespace
@@ -178,6 +211,12 @@ Result<FileSettings> read_config(const Options& options) {
                 settings.token_file = value;
             } else if (item.fullname() == "fingerprint") {
                 settings.fingerprint = value;
+            } else if (item.fullname() == "listener") {
+                const auto user = read_user(value);
+                if (!user) {
+                    return fail(user.error().in(path));
+                }
+                settings.listener = *user;
             } else {
                 return fail(Errc::invalid, path + ": unknown setting " + item.fullname());
             }
@@ -203,9 +242,11 @@ Result<Access> find_access(const Options& options) {
     file->url = with_scheme(file->url);
     access.url = !options.url.empty() ? with_scheme(options.url) : file->url;
     bool own = is_loopback(access.url);
+    bool kept = false;  // the address is the one that the data directory's lockstepd wrote there
     if (access.url.empty()) {
         const auto local = read_file(data + "/url", kSmallFile);
         access.url = local ? std::string(trim(*local)) : std::string(kDefaultUrl);
+        kept = local.has_value();
         own = true;
     }
     if (!file->url.empty() && !same_daemon(file->url, access.url)) {
@@ -239,6 +280,12 @@ Result<Access> find_access(const Options& options) {
     LOCKSTEP_TRY(token);
     if (token->empty()) {
         access.token_from.clear();
+    } else if (kept && access.socket.empty() && only_its_own(data, access)) {
+        LOCKSTEP_TRY(reach_own(data, access));
+    }
+    access.listeners = service_users(data);
+    if (file->listener) {
+        access.listeners.push_back(*file->listener);
     }
     access.token = std::move(*token);
     return access;

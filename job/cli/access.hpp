@@ -5,8 +5,12 @@
 #include "job/base/result.hpp"
 #include "job/cli/options.hpp"
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep::cli {
 
@@ -24,6 +28,9 @@ struct Access {
     // Instead of the URL's host and port: the Unix socket of the lockstepd of this user whose
     // address the URL is; "" = none.
     std::string socket{};
+    // Whose sockets may have the token over plain HTTP at a loopback address, beside this user's
+    // and root's.
+    std::vector<uid_t> listeners{};
     // For people: "LOCKSTEP_TOKEN", or the file and who named it; "" = none found.
     std::string token_from{};
 };
@@ -33,8 +40,9 @@ struct Access {
 // <data-dir>/fingerprint.
 // A configuration file with a url speaks of that daemon alone, the data directory of the daemon of
 // this machine or the one that <data-dir>/url names: no token is shown to another host unasked. The
-// token of the data directory goes to its lockstepd alone: through its Unix socket, or to the
-// certificate that it has. A port of the loopback is anybody's who binds it first.
+// token of the data directory goes to its lockstepd alone, and to that alone goes any token whose
+// address is <data-dir>/url: through its Unix socket, or to the certificate that it has. A port of
+// the loopback is anybody's who binds it first.
 Result<Access> find_access(const Options& options);
 
 // Where a lockstepd of this user keeps its token and address.
@@ -44,6 +52,7 @@ struct FileSettings {
     std::string url;
     std::string token_file;
     std::string fingerprint;
+    std::optional<uid_t> listener{};  // who listened at `url` when login was there
 };
 std::string config_path(const Options& options);
 // All empty when there is no file and none was named.

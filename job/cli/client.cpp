@@ -3,12 +3,15 @@
 #include "job/base/text.hpp"
 #include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/listener.hpp"
 #include "job/cli/terminal.hpp"
 
 #include <algorithm>
 #include <cctype>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 namespace lockstep::cli {
 namespace {
@@ -85,17 +88,24 @@ Error problem(const ClientResponse& response) {
 }
 
 // Requests to one daemon. One of this user that shows another certificate than before, since its
-// own was renewed, is known by what it has written to its data directory. Any thread.
+// own was renewed, is known by what it has written to its data directory. Each connection with a
+// token and without TLS looks who listens: views go on for days, and lockstepd may end meanwhile.
+// Any thread.
 class Sender {
   public:
-    Sender(Endpoint endpoint, std::string prefix, std::string fingerprint_file)
+    Sender(Endpoint endpoint, const Access& access)
         : endpoint_(std::move(endpoint)),
-          prefix_(std::move(prefix)),
-          fingerprint_file_(std::move(fingerprint_file)) {}
+          prefix_(url_path(access.url)),
+          fingerprint_file_(access.fingerprint_file),
+          listeners_(access.listeners),
+          guarded_(!access.token.empty() && !endpoint_.tls && endpoint_.unix_path.empty()) {}
 
     Result<ClientResponse> send(ClientRequest request) {
         request.target.insert(0, prefix_);
         Endpoint endpoint = now();
+        if (guarded_) {
+            return send_unless_to_a_stranger(std::move(endpoint), std::move(request));
+        }
         auto answer = http_request_now(endpoint, request);
         // Denied: nothing has been sent.
         if (answer || answer.error().code != Errc::denied || fingerprint_file_.empty()) {
@@ -111,6 +121,30 @@ class Sender {
     }
 
   private:
+    Result<ClientResponse> send_unless_to_a_stranger(Endpoint endpoint, ClientRequest request) {
+        const auto port = static_cast<std::uint16_t>(to_int(endpoint.port).value_or(0));
+        const auto stranger = std::make_shared<std::optional<uid_t>>();
+        endpoint.may_connect = [this, port, stranger](const net::ip::address& address) {
+            const bool mapped = address.is_v6() && address.to_v6().is_v4_mapped();
+            const net::ip::address plain =
+                mapped ? net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6()) : address;
+            const auto found =
+                plain.is_loopback() ? stranger_at(plain, port, listeners_) : std::nullopt;
+            if (found) {
+                *stranger = found;
+            }
+            return !found;
+        };
+        auto answer = http_request_now(endpoint, std::move(request));
+        if (answer || answer.error().code != Errc::invalid || !*stranger) {
+            return answer;
+        }
+        return fail(Errc::denied, "the token was not sent: at " + endpoint.authority() + " " +
+                                      user_text(**stranger) +
+                                      " listens; if that is lockstepd's user, lockstep login "
+                                      "http://" +
+                                      endpoint.authority() + " keeps it");
+    }
     Endpoint now() {
         const std::lock_guard lock{mutex_};
         return endpoint_;
@@ -124,6 +158,8 @@ class Sender {
     Endpoint endpoint_;
     const std::string prefix_;
     const std::string fingerprint_file_;
+    const std::vector<uid_t> listeners_;
+    const bool guarded_;
 };
 
 }  // namespace
@@ -142,8 +178,7 @@ Result<Client> Client::connect(const Access& access) {
         endpoint->unix_path = access.socket;
         endpoint->tls = false;
     }
-    const auto sender =
-        std::make_shared<Sender>(*endpoint, url_path(access.url), access.fingerprint_file);
+    const auto sender = std::make_shared<Sender>(*endpoint, access);
     Send send = [sender](ClientRequest request) { return sender->send(std::move(request)); };
     std::string where = access.url;
     while (where.ends_with('/')) {

@@ -23,7 +23,8 @@ class Client {
     // `where` names the daemon in messages, `token_from` where the token was found.
     Client(Send send, std::string where, std::string token, std::string token_from);
     // Over TCP. A certificate that the daemon of access.fingerprint_file has renewed is taken.
-    // invalid: the URL.
+    // invalid: the URL. Requests are denied where the token would go in clear to a socket of this
+    // machine whose user access.listeners does not have.
     static Result<Client> connect(const Access& access);
 
     const std::string& where() const { return where_; }

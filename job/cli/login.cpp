@@ -6,6 +6,7 @@
 #include "job/cli/cli_limits.hpp"
 #include "job/cli/client.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/listener.hpp"
 #include "job/cli/terminal.hpp"
 
 #include <termios.h>
@@ -14,6 +15,7 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 namespace lockstep::cli {
 namespace {
@@ -145,7 +147,32 @@ Status keep(const Options& options, const Access& access) {
     if (!access.fingerprint.empty()) {
         text += "fingerprint = \"" + access.fingerprint + "\"\n";
     }
+    for (const uid_t user : access.listeners) {
+        text += "listener = " + std::to_string(user) + "\n";
+    }
     return write_file_atomic(config, text, 0600);
+}
+
+// Who listens there on this machine, if it takes no TLS and is neither this user's nor root's.
+std::optional<uid_t> other_listener(const std::string& url) {
+    const auto endpoint = parse_endpoint(url);
+    if (!endpoint || endpoint->tls) {
+        return std::nullopt;
+    }
+    const auto port = static_cast<std::uint16_t>(to_int(endpoint->port).value_or(0));
+    std::vector<std::string> names{endpoint->host};
+    if (endpoint->host == "localhost") {
+        names = {"127.0.0.1", "::1"};
+    }
+    for (const std::string& name : names) {
+        ErrorCode ec;
+        const auto address = net::ip::make_address(name, ec);
+        const auto found = ec ? std::nullopt : stranger_at(address, port, {});
+        if (found) {
+            return found;
+        }
+    }
+    return std::nullopt;
 }
 
 // Who the daemon says we are.
@@ -156,7 +183,12 @@ Result<std::string> try_and_keep(const Options& options, const Dialog& dialog, s
     LOCKSTEP_TRY(fingerprint);
     const auto token = settle_token(options, dialog);
     LOCKSTEP_TRY(token);
-    const Access access{*url, *token, *fingerprint};
+    Access access{*url, *token, *fingerprint};
+    if (const auto listener = other_listener(*url)) {
+        err << "note: " << user_text(*listener) << " listens at " << *url
+            << "; no other user there is sent the token\n";
+        access.listeners = {*listener};
+    }
     const auto client = Client::connect(access);
     LOCKSTEP_TRY(client);
     const auto who = client->get_json("/v1/whoami");

@@ -313,8 +313,10 @@ ManualText manual_text() {
         {"COLUMNS, LINES", "Size of the output when it is no terminal."}};
     text.files = {
         {"~/.config/lockstep/config.toml",
-         "Settings: url, token-file and fingerprint, as login writes them. Flags and variables "
-         "win; for another url they are not used."},
+         "Settings: url, token-file, fingerprint and listener, as login writes them. Flags and "
+         "variables win; for another url they are not used. listener: the uid whose socket may "
+         "have the token over http:// at a loopback address, beside yours, root's and that of "
+         "the owner of the data directory or of /var/lib/lockstep."},
         {"~/.config/lockstep/token", "The token that login was given, mode 0600."},
         {"~/.local/share/lockstep/token",
          "Token of the lockstepd that runs as you. Used for addresses of this machine only."},

@@ -32,8 +32,8 @@ class Found(harness.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip()
 
-    def listener(self):
-        """Somebody else, who keeps what is sent and answers nothing."""
+    def listener(self, user=None):
+        """Somebody else, who keeps what is sent and answers nothing; `user`: whose socket the kernel says it is."""
         heard = []
 
         class Handler(socketserver.BaseRequestHandler):
@@ -42,6 +42,8 @@ class Found(harness.TestCase):
 
         server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         server.daemon_threads = True
+        if user is not None:
+            os.fchown(server.fileno(), user, -1)
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -65,6 +67,28 @@ class Found(harness.TestCase):
         self.daemon.kill9()
         self.assertIn("0 no lockstepd runs with the data directory", self.ask(LOCKSTEP_DATA_DIR=str(self.daemon.data)))
         self.assertEqual(heard, [])
+
+    def test_nor_does_another_token_go_there(self):
+        stranger, heard = self.listener()
+        (self.daemon.data / "url").write_text(stranger + "\n")
+        self.daemon.kill9()
+        self.assertIn("0 no lockstepd runs with the data directory",
+                      self.ask(LOCKSTEP_DATA_DIR=str(self.daemon.data), LOCKSTEP_TOKEN="lks_mine"))
+        self.assertEqual(heard, [])
+
+    @unittest.skipIf(os.getuid() != 0, "root alone gives a socket to another user")
+    def test_no_token_goes_to_another_users_socket_unless_login_found_it_there(self):
+        stranger, heard = self.listener(user=65533)
+        for url in (stranger, stranger.replace("127.0.0.1", "localhost")):
+            said = self.ask(LOCKSTEP_URL=url, LOCKSTEP_TOKEN="lks_mine")
+            self.assertIn("the token was not sent", said)
+            self.assertIn("uid 65533", said)
+        self.assertEqual(heard, [])
+        config = self.root / "home" / ".config" / "lockstep" / "config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f'url = "{stranger}"\nlistener = 65533\n')
+        self.ask(LOCKSTEP_TOKEN="lks_mine")
+        self.assertIn(b"lks_mine", heard[0])
 
     def test_nor_to_another_address_of_this_machine(self):
         stranger, heard = self.listener()

@@ -92,6 +92,10 @@ class Exec(unittest.TestCase):
         self.addCleanup(self.daemon.clean_up)
         self.addCleanup(self.show_logs)
         self.daemon.start()
+        # As lockstep login leaves it: whose socket may have the users' tokens.
+        config = self.root / "home" / ".config" / "lockstep" / "config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f'url = "{self.daemon.url}"\nlistener = {pwd.getpwnam(DAEMON).pw_uid}\n')
 
     def end_jobs(self):
         def none():

@@ -112,8 +112,38 @@ TEST_F(CliAccess, TheTokenOfADaemonThatIsGoneIsGivenToNobody) {
     ASSERT_FALSE(got.has_value());
     EXPECT_EQ(got.error().code, Errc::unavailable);
     EXPECT_EQ(access("--url http://127.0.0.1:9000").error().code, Errc::unavailable);
+}
+
+// Only the data directory's own token was kept from whoever has its lockstepd's address by now.
+TEST_F(CliAccess, NoTokenGoesToTheAddressThatALockstepdLeftBehind) {
+    write(".local/share/lockstep/url", "http://127.0.0.1:9000\n");
+    write("two", "second\n");
     ::setenv("LOCKSTEP_TOKEN", "mine", 1);
+    for (const std::string& how : {std::string{}, "--token-file " + home_ + "/two"}) {
+        const auto got = access(how);
+        ASSERT_FALSE(got.has_value()) << how;
+        EXPECT_EQ(got.error().code, Errc::unavailable);
+        EXPECT_THAT(got.error().message, HasSubstr("no lockstepd runs with the data directory"));
+    }
+    EXPECT_EQ(access("--url http://127.0.0.1:9000")->token, "mine") << "who listens is looked at";
+    const Holder lockstepd{home_ + "/.local/share/lockstep"};
     EXPECT_EQ(access("")->token, "mine");
+}
+
+// A service's data directory and what login found are users whose socket may have the token.
+TEST_F(CliAccess, TheUsersWhoMayListenAreKnown) {
+    ::setenv("LOCKSTEP_TOKEN", "mine", 1);
+    write(".config/lockstep/config.toml", "url = \"http://127.0.0.1:9000\"\nlistener = 4711\n");
+    EXPECT_THAT(access("")->listeners, testing::Contains(4711U));
+    EXPECT_THAT(access("--url http://127.0.0.1:9001")->listeners,
+                testing::Not(testing::Contains(4711U)))
+        << "the settings are another daemon's";
+    if (::getuid() == 0) {
+        ASSERT_EQ(::chown((home_ + "/.local/share/lockstep").c_str(), 65'533, 0), 0);
+        EXPECT_THAT(access("")->listeners, testing::Contains(65'533U));
+    }
+    write(".config/lockstep/config.toml", "listener = -1\n");
+    EXPECT_THAT(access("").error().message, HasSubstr("not a user's number"));
 }
 
 TEST_F(CliAccess, ALocalTokenIsNotShownToAnotherHost) {
@@ -151,7 +181,9 @@ TEST_F(CliAccess, TheLocalDaemonIsAskedThroughItsUnixSocket) {
     EXPECT_EQ(access("--url http://localhost:9000")->socket, socket);
     EXPECT_EQ(access("")->url, "http://127.0.0.1:9000");
     ::setenv("LOCKSTEP_TOKEN", "mine", 1);
-    EXPECT_EQ(access("")->socket, "") << "the token may be another daemon's";
+    EXPECT_EQ(access("")->socket, socket) << "the address is that lockstepd's, whatever the token";
+    EXPECT_EQ(access("--url http://127.0.0.1:9000")->socket, "")
+        << "the token may be another daemon's";
 }
 
 // A tunnel to another daemon, whose certificate is pinned, was given it.

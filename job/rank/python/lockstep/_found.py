@@ -1,17 +1,21 @@
-"""Where the daemon is and whose token it gets, as the command line finds it (job/cli/access.cpp)."""
+"""Where the daemon is and whose token it gets, as the command line finds it (job/cli/access.cpp, listener.cpp)."""
 
 import errno
 import fcntl
 import http.client
 import os
 import pathlib
+import pwd
 import socket
 import struct
+import sys
 import urllib.parse
-from typing import Dict, Tuple, Union
+from typing import Collection, Dict, Optional, Set, Tuple, Union
 
 DEFAULT_URL = "http://127.0.0.1:8470"
 DEFAULT_PORT = 8470  # of an address without one
+SERVICE_DATA = pathlib.Path("/var/lib/lockstep")  # of the system's lockstepd; only root makes a folder there
+_OVERFLOW = 65534  # what the kernel shows for whoever has no number in this user namespace
 
 
 def data_directory() -> pathlib.Path:
@@ -23,7 +27,7 @@ def data_directory() -> pathlib.Path:
 
 
 def config_file() -> Dict[str, str]:
-    """url, token-file and fingerprint of ~/.config/lockstep/config.toml, which `lockstep login` writes."""
+    """url, token-file, fingerprint and listener of ~/.config/lockstep/config.toml, which `lockstep login` writes."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = pathlib.Path(base) / "lockstep" / "config.toml"
     try:
@@ -125,3 +129,83 @@ def is_held(data: pathlib.Path) -> bool:
             os.close(lock)
     except OSError:
         return False
+
+
+def is_closed(data: pathlib.Path) -> bool:
+    """Whether this user cannot tell if a lockstepd runs with it: the system's is another's."""
+    return (data / "lock").exists() and not os.access(data / "lock", os.R_OK | os.W_OK)
+
+
+def service_users(data: pathlib.Path) -> Set[int]:
+    """The users whose lockstepd somebody on this machine may mean."""
+    found = set()
+    for folder in (data, SERVICE_DATA):
+        try:
+            found.add(folder.stat().st_uid)
+        except OSError:
+            pass
+    return found
+
+
+def _table_text(address: str) -> str:
+    """As /proc/net/tcp has it: words of 32 bits, each as a number of this machine's byte order."""
+    data = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    return "".join(f"{int.from_bytes(data[at:at + 4], sys.byteorder):08X}" for at in range(0, len(data), 4))
+
+
+def _sees_every_user() -> bool:
+    return read("/proc/self/uid_map").split() == ["0", "0", "4294967295"]
+
+
+def _owners_in(table: str, address: str, port: int) -> Set[int]:
+    wanted = f"{_table_text(address)}:{port:04X}"
+    found = set()
+    try:
+        with open(f"/proc/self/net/{table}", encoding="ascii") as lines:
+            next(lines, "")  # the heading
+            for line in lines:
+                words = line.split()
+                if words[3] != "0A":
+                    break  # sockets that listen come first (proc_net_tcp.rst)
+                user = int(words[7])
+                if words[1] == wanted and (user != _OVERFLOW or _sees_every_user()):
+                    found.add(user)
+    except OSError:
+        pass
+    return found
+
+
+def listeners_at(address: str, port: int) -> Set[int]:
+    """The users whose sockets take connections to that address. Empty: none of this network namespace does, or the kernel
+    does not tell."""
+    # One that names the address comes before one that takes any, and of IPv6's those only where IPv4 has none.
+    places = [("tcp6", address), ("tcp6", "::")] if ":" in address else [
+        ("tcp", address), ("tcp6", "::ffff:" + address), ("tcp", "0.0.0.0"), ("tcp6", "::ffff:0.0.0.0"), ("tcp6", "::")]
+    for table, where in places:
+        found = _owners_in(table, where, port)
+        if found:
+            return found
+    return set()
+
+
+def stranger_at(host: str, port: int, known: Collection[int]) -> Optional[int]:
+    """Who listens at an address of `host` on this machine and is neither this user, root nor one of `known`."""
+    try:
+        addresses = {str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError:
+        return None  # connecting says why
+    for address in sorted(addresses):
+        plain = address[7:] if address.startswith("::ffff:") else address
+        if plain != "::1" and not plain.startswith("127."):
+            continue
+        for user in sorted(listeners_at(plain, port)):
+            if user not in (0, os.geteuid()) and user not in known:
+                return user
+    return None
+
+
+def user_text(user: int) -> str:
+    try:
+        return f"{pwd.getpwuid(user).pw_name} (uid {user})"
+    except KeyError:
+        return f"uid {user}"

@@ -152,8 +152,9 @@ class Daemon:
         data = _found.data_directory()
         self.url = url or os.environ.get("LOCKSTEP_URL", "") or config.get("url", "")
         guessed = not self.url
+        kept = _found.read(data / "url") if guessed else ""
         if guessed:
-            self.url = _found.read(data / "url") or _found.DEFAULT_URL
+            self.url = kept or _found.DEFAULT_URL
         self.url = _found.with_scheme(self.url).rstrip("/")
         if config.get("url", "") and not _found.same_daemon(config["url"], self.url):
             config = {}  # it speaks of another daemon
@@ -172,6 +173,11 @@ class Daemon:
             pinned = self.fingerprint and self.fingerprint == _found.read(data / "fingerprint")
             if self.token and not (pinned and self.url.startswith("https://")):
                 self._data = data
+        if kept and not self.url.startswith("https://") and not _found.is_closed(data):
+            self._data = data  # any token may be for its lockstepd, and for nobody who has its address by now
+        self._listeners = _found.service_users(data)
+        if config.get("listener", "").isdigit():
+            self._listeners.add(int(config["listener"]))
         self.timeout = timeout
 
     def __repr__(self) -> str:
@@ -196,6 +202,10 @@ class Daemon:
         except ValueError as error:
             raise DaemonError(str(error)) from None
         if scheme == "http":
+            stranger = _found.stranger_at(host, port, self._listeners) if self.token else None
+            if stranger is not None:
+                raise DaemonError(f"the token was not sent: at {host}:{port} {_found.user_text(stranger)} listens; if that "
+                                  f"is lockstepd's user, lockstep login {self.url} keeps it")
             return http.client.HTTPConnection(host, port, timeout=timeout)
         context = ssl.create_default_context()
         if self.fingerprint:
