@@ -223,16 +223,18 @@ int serve(const std::string& path, const rlimit& core) {
              person.name + " " + std::to_string(signature.made_at + config.max_days * 86'400)});
         return 0;
     }
-    const bool submits = order.verb == static_cast<std::uint32_t>(Verb::submit);
     int count = -1;
-    if (submits && order.what == static_cast<std::uint32_t>(What::none)) {
-        const std::string problem = count_use(config, order, signature, std::time(nullptr), count);
+    if (order.verb == static_cast<std::uint32_t>(Verb::submit)) {
+        const bool refreshes = order.what == static_cast<std::uint32_t>(What::refresh);
+        const std::string problem =
+            refreshes ? find_use(config, order, signature)
+                      : count_use(config, order, signature, std::time(nullptr), count);
         if (!problem.empty()) {
             refuse(problem);
         }
-    }
-    if (submits) {
-        make_user_folder(config, person);
+        if (!refreshes) {
+            make_user_folder(config, person);
+        }
     }
     std::fprintf(stderr, "lockstep-exec: verb %u.%u for %s, job %s a%u, signature %s\n", order.verb,
                  order.what, person.name.c_str(), order.job[0] != '\0' ? order.job : order.name,

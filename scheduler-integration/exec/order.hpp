@@ -22,7 +22,7 @@ inline constexpr char kStatementHead[] = "lockstep-exec-1\naudience ";
 enum class Verb : std::uint32_t { submit = 1, cancel, query, open_log };
 enum class What : std::uint32_t {
     none,
-    refresh,    // submit: only the ticket's file of an attempt that is there
+    refresh,    // submit: only the ticket's file of an attempt that was submitted
     about,      // query: the configuration, as far as lockstepd needs it; asks for no credential
     signature,  // query: whose the credential is
     jobs,       // query: squeue, of everything that is the user's

@@ -1,5 +1,6 @@
 #include "scheduler-integration/exec/signature.hpp"
 
+#include "scheduler-integration/exec/exec_limits.hpp"
 #include "scheduler-integration/exec/sha256.hpp"
 
 #include <dirent.h>
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 namespace lockstep::exec {
 namespace {
@@ -20,7 +22,7 @@ namespace {
 constexpr std::int64_t kDay = 86'400;
 constexpr std::int64_t kClockSkew = 300;
 
-// Days that no signature can be of any more: their counts go.
+// Days of whose signatures no job can be there any more: their counts go.
 void remove_old_days(int state, std::int64_t oldest) {
     const int copy = ::openat(state, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR* days = copy < 0 ? nullptr : ::fdopendir(copy);
@@ -88,7 +90,38 @@ std::string count_in(int fd, const std::string& job, long most) {
     return problem;
 }
 
+// The count's file, which `folder` gets a descriptor of as well; -1: there is none.
+int open_count(int state, const Signature& signature, unsigned point, bool make, int& folder) {
+    const std::string day = std::to_string(signature.made_at / kDay);
+    if (make && ::mkdirat(state, day.c_str(), 0700) == 0) {
+        ::fsync(state);
+    }
+    folder = ::openat(state, day.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const std::string name = signature.hash + "-" + std::to_string(point);
+    return folder < 0
+               ? -1
+               : ::openat(folder, name.c_str(),
+                          (make ? O_RDWR | O_CREAT : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+void close_all(std::initializer_list<int> descriptors) {
+    for (const int open : descriptors) {
+        if (open >= 0) {
+            ::close(open);
+        }
+    }
+}
+
 }  // namespace
+
+std::string check_age(const Config& config, std::int64_t made_at, std::int64_t now) {
+    if (made_at > now + kClockSkew) {
+        return "the signature is of the future";
+    }
+    return now - made_at > config.max_days * kDay
+               ? "the signature is older than " + std::to_string(config.max_days) + " days"
+               : "";
+}
 
 std::string check_payload(const std::string& audience, const char* payload, std::size_t size,
                           const char* statement, std::string& hash) {
@@ -158,40 +191,39 @@ std::string verify(const Config& config, const Order& order, Signature& out) {
 std::string count_use(const Config& config, const Order& order, const Signature& signature,
                       std::int64_t now, int& count) {
     count = -1;
-    if (signature.made_at > now + kClockSkew) {
-        return "the signature is of the future";
-    }
-    if (now - signature.made_at > config.max_days * kDay) {
-        return "the signature is older than " + std::to_string(config.max_days) + " days";
+    if (std::string problem = check_age(config, signature.made_at, now); !problem.empty()) {
+        return problem;
     }
     int state = -1;
     if (std::string problem = open_checked(config.state, true, state); !problem.empty()) {
         return problem;
     }
-    remove_old_days(state, now / kDay - config.max_days - 1);
-    const std::string day = std::to_string(signature.made_at / kDay);
-    if (::mkdirat(state, day.c_str(), 0700) == 0) {
-        ::fsync(state);
-    }
-    const int folder =
-        ::openat(state, day.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    const std::string name = signature.hash + "-" + std::to_string(order.point);
-    const int fd = folder < 0 ? -1
-                              : ::openat(folder, name.c_str(),
-                                         O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    remove_old_days(state, now / kDay - config.max_days - limits::kExecCountsKept);
+    int folder = -1;
+    const int fd = open_count(state, signature, order.point, true, folder);
     std::string problem = fd < 0 || ::fsync(folder) != 0
                               ? "the count cannot be kept"
                               : count_in(fd, order.job, config.submissions);
     if (problem.empty()) {
         count = fd;
-    } else if (fd >= 0) {
-        ::close(fd);
     }
-    for (const int open : {folder, state}) {
-        if (open >= 0) {
-            ::close(open);
-        }
+    close_all({folder, state, problem.empty() ? -1 : fd});
+    return problem;
+}
+
+std::string find_use(const Config& config, const Order& order, const Signature& signature) {
+    int state = -1;
+    if (std::string problem = open_checked(config.state, true, state); !problem.empty()) {
+        return problem;
     }
+    int folder = -1;
+    const int fd = open_count(state, signature, order.point, false, folder);
+    long uses = 0;
+    std::string problem = fd < 0 ? "" : read_count(fd, order.job, uses);
+    if (problem.empty() && uses == 0) {
+        problem = "no job was submitted with the signature";
+    }
+    close_all({folder, state, fd});
     return problem;
 }
 

@@ -21,10 +21,15 @@ struct Signature {
 
 // Who has signed the order's statement; "" and a reason if no permitted user has.
 std::string verify(const Config& config, const Order& order, Signature& out);
+// Whether it may be submitted by its age; "" or why not. Unix seconds.
+std::string check_age(const Config& config, std::int64_t made_at, std::int64_t now);
 // Whether it may still be submitted: not too old, not for another job, not too often. Counted
 // durably before this returns ""; then `count` is a descriptor of the count, for take_back().
 std::string count_use(const Config& config, const Order& order, const Signature& signature,
                       std::int64_t now, int& count);
+// Whether the order's job was submitted with it: "" or why not. Counts are kept for longer than a
+// signature is good, as long as a job may be there (limits::kExecCountsKept).
+std::string find_use(const Config& config, const Order& order, const Signature& signature);
 // Of a submission that Slurm has certainly not taken: it was no use. Needs no rights but the
 // descriptor. What goes wrong leaves it counted, as does a helper that ends before. The signature
 // stays that job's.

@@ -38,11 +38,8 @@ std::string next_word(std::string& line) {
     return word;
 }
 
-// The folder below `parent`, made if it is not there: this user's, and nobody else's to write.
-int own_folder(int parent, const char* name) {
-    if (::mkdirat(parent, name, 0700) != 0 && errno != EEXIST) {
-        return -1;
-    }
+// The folder below `parent`: this user's, and nobody else's to write.
+int open_own(int parent, const char* name) {
     const int fd = ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat info{};
     if (fd >= 0 &&
@@ -52,6 +49,11 @@ int own_folder(int parent, const char* name) {
         return -1;
     }
     return fd;
+}
+
+// The same, made if it is not there.
+int own_folder(int parent, const char* name) {
+    return ::mkdirat(parent, name, 0700) != 0 && errno != EEXIST ? -1 : open_own(parent, name);
 }
 
 // Readers see the old or the new file, never a part; and it is durable: agents may read it on
@@ -162,6 +164,24 @@ Reply run(const Program& where, const std::string& program, std::vector<std::str
     return reply;
 }
 
+std::string attempt_name(const Order& order) {
+    return "a" + std::to_string(order.attempt);
+}
+
+// The ticket's file of an attempt that was submitted, whose folders are there: none is made.
+Reply refresh(const Program& where, const Order& order) {
+    const int runs = ::open(where.config.runs.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int mine = runs < 0 ? -1 : open_own(runs, where.person.name.c_str());
+    const int job = mine < 0 ? -1 : open_own(mine, order.job);
+    const int attempt = job < 0 ? -1 : open_own(job, attempt_name(order).c_str());
+    if (attempt < 0 && errno == ENOENT) {
+        return {Status::refused, "there is no such attempt"};
+    }
+    return attempt >= 0 && write_file(attempt, "agent.json", order.ticket, 0600)
+               ? Reply{}
+               : failed("agent.json");
+}
+
 Reply submit(const Program& where, const Order& order) {
     Signed asked;
     if (!read_statement(order.statement, order.point, asked)) {
@@ -170,16 +190,12 @@ Reply submit(const Program& where, const Order& order) {
     const int runs = ::open(where.config.runs.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const int mine = runs < 0 ? -1 : own_folder(runs, where.person.name.c_str());
     const int job = mine < 0 ? -1 : own_folder(mine, order.job);
-    const int attempt =
-        job < 0 ? -1 : own_folder(job, ("a" + std::to_string(order.attempt)).c_str());
+    const int attempt = job < 0 ? -1 : own_folder(job, attempt_name(order).c_str());
     if (attempt < 0 || own_folder(job, "checkpoints") < 0) {
         return failed(where.config.runs + "/" + where.person.name);
     }
     if (!write_file(attempt, "agent.json", order.ticket, 0600)) {
         return failed("agent.json");
-    }
-    if (order.what == static_cast<std::uint32_t>(What::refresh)) {
-        return {};
     }
     slurm::BatchText parts;
     parts.title = std::string{"job "} + order.job + ", attempt " + std::to_string(order.attempt);
@@ -274,14 +290,15 @@ bool read_statement(const std::string& text, unsigned long point, Signed& out) {
 }
 
 std::string attempt_folder(const Config& config, const Person& person, const Order& order) {
-    return config.runs + "/" + person.name + "/" + order.job + "/a" + std::to_string(order.attempt);
+    return config.runs + "/" + person.name + "/" + order.job + "/" + attempt_name(order);
 }
 
 Reply act(const Config& config, const Person& person, const Order& order, const rlimit& core) {
     const Program where{config, person, core};
     switch (static_cast<Verb>(order.verb)) {
         case Verb::submit:
-            return submit(where, order);
+            return order.what == static_cast<std::uint32_t>(What::refresh) ? refresh(where, order)
+                                                                           : submit(where, order);
         case Verb::cancel:
             return run(where, "scancel",
                        {std::string{"--name="} + order.name, std::to_string(order.slurm_job)},

@@ -323,6 +323,24 @@ class ForTheUser(Exec):
         harness.wait_until(lambda: time.time() > made + 2.2, 10, "the second is over")
         self.assertEqual(self.call(self.submission({"credential": credential, "statement": text})).status, DONE)
 
+    def test_where_lockstepd_is_is_written_for_an_attempt_that_was_submitted_and_no_other(self):
+        """With any of the user's signatures, of any age, a folder was made and 4 KB of the caller's choice put there."""
+        submission = self.submission()
+        runs = self.place.root / "runs" / ADA
+        self.refused({**submission, "what": REFRESH, "job": OTHER_JOB}, "no job was submitted")
+        self.assertFalse((runs / OTHER_JOB).exists())
+        self.assertEqual(self.call(submission).status, DONE)
+        moved = {**submission, "what": REFRESH, "ticket": '{"t":2}'}
+        answer = self.call(moved)
+        self.assertEqual((answer.status, answer.out), (DONE, b""), answer)
+        self.assertEqual((self.attempt() / "agent.json").read_text(), '{"t":2}')
+        self.refused({**moved, "job": OTHER_JOB}, "another job")
+        self.refused({**moved, **self.signed()}, "no job was submitted")
+        self.refused({**moved, "attempt": 7}, "no such attempt")
+        self.assertFalse((runs / OTHER_JOB).exists() or (runs / JOB / "a7").exists())
+        # Written by whom the signature is of, in that user's folder.
+        self.refused({**moved, **self.signed(BOB)}, "no job was submitted")
+
     def test_queries_and_cancel_are_the_users(self):
         signature = self.signed()
         who = self.call({"verb": QUERY, "what": SIGNATURE, **signature})
@@ -504,6 +522,17 @@ class Switched(Exec):
                                        environment={"LD_PRELOAD": str(LYING), "LOCKSTEP_TEST_IDENTITY": f"{call}:{how}"})
                     self.assertNotEqual(answer.status, DONE, answer)
                     self.assertNotIn(b"4711", answer.out)
+
+    def test_a_signature_that_has_expired_submits_nothing_but_its_job_is_still_reached(self):
+        later = {"environment": {"LD_PRELOAD": str(LYING), "LOCKSTEP_TEST_IDENTITY": "time:lie"}}
+        submission = self.submission()
+        self.assertEqual(self.call(submission).status, DONE)
+        for again in (submission, self.submission()):
+            self.refused(again, "older than 30 days", **later)
+        signature = {name: submission[name] for name in ("credential", "statement")}
+        self.assertEqual(self.call({**submission, "what": REFRESH}, **later).status, DONE)
+        gone = self.call({"verb": CANCEL, "slurm_job": 4711, "name": NAME, **signature}, **later)
+        self.assertEqual(gone.out, f"{ADA}\n--name={NAME} 4711\n".encode())
 
     def test_without_a_lie_it_works(self):
         answer = self.call(self.submission(), environment={"LD_PRELOAD": str(LYING)})

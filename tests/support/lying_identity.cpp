@@ -1,6 +1,6 @@
 // Preloaded into a program: one call that changes or reads who a process is fails, or says that it
-// has succeeded and has done nothing. LOCKSTEP_TEST_IDENTITY=<call>:fail|lie, read at the start:
-// the program may clear its environment.
+// has succeeded and has done nothing; time:lie is 40 days ahead.
+// LOCKSTEP_TEST_IDENTITY=<call>:fail|lie, read at the start: the program may clear its environment.
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 
 namespace {
@@ -59,6 +60,15 @@ extern "C" int getresgid(gid_t* real, gid_t* effective, gid_t* saved) noexcept {
 }
 extern "C" int getresuid(uid_t* real, uid_t* effective, uid_t* saved) noexcept {
     return call("getresuid", SYS_getresuid, real, effective, saved);
+}
+extern "C" std::time_t time(std::time_t* out) noexcept {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    const std::time_t said = now.tv_sec + (chosen == "time" ? 40 * 86'400 : 0);
+    if (out != nullptr) {
+        *out = said;
+    }
+    return said;
 }
 extern "C" int prctl(int option, ...) noexcept {
     va_list rest;
