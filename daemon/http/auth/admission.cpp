@@ -29,14 +29,15 @@ ConnectionAdmission::Place::Place(ConnectionAdmission& of, const net::ip::addres
 
 ConnectionAdmission::Place::~Place() {
     --of_.size_;
+    if (!evict_) {
+        --of_.leaving_;
+        return;
+    }
     if (stranger_) {
         leave_strangers();
-        leave_address();
-    } else if (!evict_) {
-        --of_.leaving_;
-    } else {
-        leave_address();
     }
+    leave_user();
+    leave_address();
 }
 
 void ConnectionAdmission::Place::leave_address() {
@@ -55,17 +56,76 @@ void ConnectionAdmission::Place::leave_strangers() {
     }
 }
 
-void ConnectionAdmission::Place::known() {
+void ConnectionAdmission::Place::work() {
+    if (std::exchange(rests_, false)) {
+        of_.users_.find(user_)->second.resting.erase(at_);
+    }
+}
+
+void ConnectionAdmission::Place::leave_user() {
+    if (user_.empty()) {
+        return;
+    }
+    work();
+    const auto found = of_.users_.find(user_);
+    if (--found->second.count == 0) {
+        of_.users_.erase(found);
+    }
+    user_.clear();
+}
+
+bool ConnectionAdmission::Place::known(const std::string& user) {
+    if (!evict_ || user_ == user) {
+        work();
+        return true;
+    }
+    if (!of_.make_room_of(user)) {
+        return false;
+    }
     if (stranger_) {
         leave_strangers();
     }
+    leave_user();  // a proxy's connection is one user's after another
+    user_ = user;
+    ++of_.users_[user].count;
+    return true;
 }
 
 void ConnectionAdmission::Place::active() {
     if (stranger_) {
         List& list = of_.strangers_.find(key_)->second;
         list.splice(list.end(), list, at_);
+    } else if (!user_.empty()) {
+        work();
+        List& list = of_.users_.find(user_)->second.resting;
+        at_ = list.insert(list.end(), this);
+        rests_ = true;
     }
+}
+
+// It stays until it has ended, and does not count any more.
+void ConnectionAdmission::send_away(Place& place) {
+    if (place.stranger_) {
+        place.leave_strangers();
+    }
+    place.leave_user();
+    place.leave_address();
+    ++leaving_;
+    ++evicted_;
+    const auto evict = std::exchange(place.evict_, nullptr);
+    evict();  // the place may be gone after this
+}
+
+bool ConnectionAdmission::make_room_of(const std::string& user) {
+    const auto own = users_.find(user);
+    if (caps_.user == 0 || own == users_.end() || own->second.count < caps_.user) {
+        return true;
+    }
+    if (own->second.resting.empty()) {
+        return false;
+    }
+    send_away(*own->second.resting.front());
+    return true;
 }
 
 bool ConnectionAdmission::evict_oldest(const net::ip::address& key, Instant now) {
@@ -77,12 +137,7 @@ bool ConnectionAdmission::evict_oldest(const net::ip::address& key, Instant now)
     if (now - oldest.since_ < caps_.patience) {
         return false;
     }
-    oldest.leave_strangers();
-    oldest.leave_address();
-    ++leaving_;
-    ++evicted_;
-    const auto evict = std::exchange(oldest.evict_, nullptr);
-    evict();  // the place may be gone after this
+    send_away(oldest);
     return true;
 }
 

@@ -1,7 +1,8 @@
 // Who may hold a connection, and whom one more replaces. A connection is a *stranger's* until it
 // has shown a credential: strangers are counted by address, and when there are too many, the one of
 // them that has waited longest gives way, so that those who only hold connections keep nobody else
-// out. Nor do those of one address who have a credential: an address has so many and no more. Each
+// out. Nor do those of one address who have a credential, nor one user, wherever the connections
+// come from (a proxy on this machine, this machine itself): each has so many and no more. Each
 // listener has a budget of its own. No I/O, no clock; control thread.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <string>
 
 namespace lockstep {
 
@@ -34,21 +36,25 @@ class ConnectionAdmission {
         // Of `connections`, that only this machine's own may take: an operator gets in, whatever
         // comes from elsewhere.
         std::size_t reserved = 0;
+        // Connections that have shown one user's credential; 0 = any number.
+        std::size_t user = 0;
     };
 
     // A connection's place; leaves when it is destroyed. The ConnectionAdmission outlives it.
     class Place {
       public:
         // `evict` closes the connection, at once or soon; it is called at most once, and only while
-        // the connection is a stranger's.
+        // the connection is a stranger's or rests between two requests.
         Place(ConnectionAdmission& of, const net::ip::address& remote, Instant now,
               std::function<void()> evict);
         ~Place();
         Place(const Place&) = delete;
         Place& operator=(const Place&) = delete;
-        // The connection has shown a credential.
-        void known();
-        // It has been of use to somebody: others have waited longer.
+        // The connection has shown a credential of the user's, and is at work until active(). Of a
+        // user who has as many as one may, that gives way which has rested longest. False: all of
+        // them are at work.
+        bool known(const std::string& user);
+        // It has been of use to somebody: others have waited longer. Rests from now on.
         void active();
 
       private:
@@ -56,13 +62,17 @@ class ConnectionAdmission {
         using List = std::list<Place*>;
         void leave_strangers();
         void leave_address();
+        void leave_user();
+        void work();
 
         ConnectionAdmission& of_;
         net::ip::address key_;
         Instant since_;
         std::function<void()> evict_;
         bool stranger_ = true;
-        List::iterator at_;
+        bool rests_ = false;  // one of the user's
+        std::string user_{};  // "" = none's
+        List::iterator at_;   // of a stranger, or one that rests
     };
 
     explicit ConnectionAdmission(Caps caps) : caps_(caps) {}
@@ -79,6 +89,13 @@ class ConnectionAdmission {
     // Those that were sent away are still here until they have ended, and do not count.
     std::size_t staying() const { return size_ - leaving_; }
     bool evict_oldest(const net::ip::address& key, Instant now);
+    bool make_room_of(const std::string& user);
+    void send_away(Place& place);
+
+    struct Own {
+        std::size_t count = 0;
+        Place::List resting;  // longest first
+    };
 
     Caps caps_;
     std::size_t size_ = 0;
@@ -86,6 +103,7 @@ class ConnectionAdmission {
     std::size_t evicted_ = 0;
     std::map<net::ip::address, Place::List> strangers_;  // idle longest first; none is empty
     std::map<net::ip::address, std::size_t> addresses_;  // those that stay; none is 0
+    std::map<std::string, Own> users_;                   // the same; by user
 };
 
 }  // namespace lockstep

@@ -256,6 +256,9 @@ std::set<int> failures_of(const Route& route) {
     if (route.scope != Scope::open) {
         out.insert({401, 403});
     }
+    if (route.scope != Scope::open && route.scope != Scope::agent) {
+        out.insert(429);  // all connections that the user may have are at work
+    }
     if (!route.request_schema.empty()) {
         out.insert({411, 413, 415, 503});
     }

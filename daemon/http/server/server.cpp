@@ -1,7 +1,6 @@
 #include "daemon/http/server/server.hpp"
 
 #include "daemon/http/base/problem.hpp"
-#include "daemon/http/http_limits.hpp"
 #include "daemon/http/server/agent_socket.hpp"
 #include "daemon/http/server/session.hpp"
 #include "job/async/sleep.hpp"
@@ -66,6 +65,7 @@ ConnectionAdmission::Caps caps_of_people(const HttpLimits& limits) {
     ConnectionAdmission::Caps out = caps_of(limits, limits.connections);
     out.address = limits.address_connections;
     out.reserved = std::min(limits.reserved_connections, limits.connections / 2);
+    out.user = limits.user_connections;
     return out;
 }
 
@@ -84,7 +84,8 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
       admissions_{
           ConnectionAdmission{caps_of_people(settings_.limits)},
           ConnectionAdmission{caps_of(settings_.limits, settings_.limits.agent_connections)},
-          ConnectionAdmission{caps_of(settings_.limits, settings_.limits.metrics_connections)}},
+          ConnectionAdmission{caps_of(settings_.limits, settings_.limits.metrics_connections)},
+          ConnectionAdmission{caps_of(settings_.limits, settings_.limits.unix_connections)}},
       handshakes_(io,
                   Handshakes::Caps{settings_.limits.handshakes, settings_.limits.address_handshakes,
                                    limits::kHandshakeTurn}),
@@ -206,7 +207,7 @@ Task<void> HttpServer::accept(Listener& listener) {
 void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, Surface surface,
                        const std::shared_ptr<TlsContext>& tls) {
     const auto now = std::chrono::steady_clock::now();
-    if (!admission(surface).make_room(peer.address(), now)) {
+    if (!admission(surface, socket).make_room(peer.address(), now)) {
         ++counters_.refused;
         metrics_.turned_away(telemetry::TurnedAway::full);
         if (!tls) {  // a handshake is what there is no room for
@@ -222,6 +223,10 @@ void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, Surface su
     }
     auto session = std::make_shared<Session>(*this, std::move(socket), peer, surface, tls);
     tasks_.spawn("http session", session->run(session));
+}
+
+ConnectionAdmission& HttpServer::admission(Surface surface, const tcp::socket& socket) {
+    return is_unix(socket) ? admissions_.back() : admissions_[static_cast<std::size_t>(surface)];
 }
 
 bool HttpServer::charge_bodies(std::size_t bytes) {

@@ -7,6 +7,7 @@
 #include "daemon/http/auth/audit_log.hpp"
 #include "daemon/http/auth/auth.hpp"
 #include "daemon/http/base/router.hpp"
+#include "daemon/http/http_limits.hpp"
 #include "daemon/http/server/handshakes.hpp"
 #include "daemon/telemetry/exposition/daemon_metrics.hpp"
 #include "job/async/asio.hpp"
@@ -41,6 +42,8 @@ struct HttpLimits {
     std::size_t strangers = limits::kStrangers;                       // of one address
     std::size_t address_connections = limits::kConnectionsOfAddress;  // people's, beyond loopback
     std::size_t reserved_connections = limits::kConnectionsForUs;     // people's
+    std::size_t user_connections = limits::kConnectionsOfUser;        // people's
+    std::size_t unix_connections = limits::kUnixConnections;
     std::chrono::milliseconds stranger_patience = limits::kStrangerPatience;
     // Answered on one connection; then the client has to connect anew, as behind nginx, so that no
     // place is one's for ever.
@@ -150,9 +153,8 @@ class HttpServer {
     std::span<char> agent_room() { return agent_room_; }
     // Shared buffer for bytes that are read only to be discarded.
     std::span<char> waste_room() { return waste_room_; }
-    ConnectionAdmission& admission(Surface surface) {
-        return admissions_[static_cast<std::size_t>(surface)];
-    }
+    // The Unix socket has its own: whatever comes by TCP, this user's programs get in.
+    ConnectionAdmission& admission(Surface surface, const tcp::socket& socket);
     Handshakes& handshakes() { return handshakes_; }
     // For bodies that take long to compress.
     net::thread_pool& packers() { return packers_; }
@@ -199,7 +201,7 @@ class HttpServer {
     Agents agents_;
     std::vector<char> agent_room_;
     std::vector<char> waste_room_;
-    std::array<ConnectionAdmission, 3> admissions_;  // by Surface
+    std::array<ConnectionAdmission, 4> admissions_;  // by Surface; the Unix socket's
     Handshakes handshakes_;
     net::thread_pool packers_{1};
     std::size_t body_bytes_ = 0;                  // of requests, in memory

@@ -33,9 +33,11 @@ Session::Session(HttpServer& server, tcp::socket socket, const tcp::endpoint& pe
       surface_(surface),
       remote_(address_text(peer)),
       place_(server.enter(*this)),
-      admitted_(server.admission(surface), peer.address(), std::chrono::steady_clock::now(),
+      admitted_(server.admission(surface, socket_.socket()), peer.address(),
+                std::chrono::steady_clock::now(),
                 [this] {
-                    server_.metrics().turned_away(telemetry::TurnedAway::stranger);
+                    using Why = telemetry::TurnedAway;
+                    server_.metrics().turned_away(with_token_ ? Why::full : Why::stranger);
                     close();
                 }),
       turn_(server.handshakes(), admission_key(peer.address())) {

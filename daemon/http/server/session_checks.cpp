@@ -60,6 +60,15 @@ Session::Verdict Session::judge() {
     verdict.route = match.route;
     verdict.index = match.index;
     verdict.refusal = check_caller(*match.route);
+    if (!verdict.refusal && with_token_ && !admitted_.known(request_.principal.user)) {
+        server_.metrics().turned_away(telemetry::TurnedAway::full);
+        Error error{Errc::exhausted, "you have " +
+                                         std::to_string(server_.limits().user_connections) +
+                                         " connections open and at work: close one"};
+        error.retry_after_s = 1;
+        verdict.refusal = problem(error, 429);
+        verdict.close = true;
+    }
     if (!verdict.refusal) {
         verdict.refusal = check_body(*match.route);
     }
@@ -167,7 +176,6 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
                                                " or this token does not have it"});
     }
     with_token_ = true;
-    admitted_.known();
     return std::nullopt;
 }
 

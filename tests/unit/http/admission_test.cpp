@@ -65,7 +65,7 @@ TEST_F(AdmissionTest, WhoHoldsTheMostGivesOneUpWhenAllAreTaken) {
 TEST_F(AdmissionTest, ACredentialIsNeverSentAway) {
     for (int i = 0; i < 4; ++i) {
         EXPECT_TRUE(come("10.0.0.1", kStart));
-        places_.back()->known();
+        places_.back()->known("ada");
     }
     EXPECT_FALSE(come("10.0.0.2", kStart + 1h));
     EXPECT_TRUE(evicted_.empty());
@@ -109,7 +109,7 @@ TEST(Admission, OneAddressHasSoManyWithACredentialToo) {
         }
         places.push_back(
             std::make_unique<ConnectionAdmission::Place>(admission, ip(from), kNow, [] {}));
-        places.back()->known();
+        places.back()->known("ada");
         return true;
     };
     for (int i = 0; i < 3; ++i) {
@@ -125,6 +125,80 @@ TEST(Admission, OneAddressHasSoManyWithACredentialToo) {
     }
 }
 
+// Connections of one user's, as they come through a proxy on this machine, or from it.
+class AdmissionOfUsers : public testing::Test {
+  protected:
+    static constexpr ConnectionAdmission::Instant kNow{1h};
+
+    std::size_t come(const std::string& from = "127.0.0.1") {
+        const std::size_t number = places_.size();
+        places_.push_back(std::make_unique<ConnectionAdmission::Place>(
+            admission_, ip(from), kNow, [this, number] { evicted_.push_back(number); }));
+        return number;
+    }
+    // A request with a token, and its answer.
+    bool ask(std::size_t at, const std::string& user) {
+        const bool taken = places_[at]->known(user);
+        places_[at]->active();
+        return taken;
+    }
+
+    ConnectionAdmission admission_{ConnectionAdmission::Caps{8, 50, 1h, 0, 0, 2}};
+    std::vector<std::unique_ptr<ConnectionAdmission::Place>> places_;
+    std::vector<std::size_t> evicted_;
+};
+
+// One token of this machine's held all connections, also those reserved for it, and no other user,
+// nor the operator, got in.
+TEST_F(AdmissionOfUsers, OneUserHasAShareWhereverConnectionsComeFrom) {
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(admission_.make_room(ip("127.0.0.1"), kNow)) << i;
+        EXPECT_TRUE(ask(come(i % 2 == 0 ? "127.0.0.1" : "10.0.0.1"), "ada"));
+    }
+    EXPECT_EQ(evicted_.size(), 18U);
+    EXPECT_TRUE(admission_.make_room(ip("127.0.0.1"), kNow));
+    EXPECT_TRUE(ask(come(), "bob"));
+    EXPECT_EQ(evicted_.size(), 18U) << "another user's";
+}
+
+TEST_F(AdmissionOfUsers, TheOneThatHasRestedLongestGivesWay) {
+    const auto first = come();
+    const auto second = come();
+    EXPECT_TRUE(ask(first, "ada"));
+    EXPECT_TRUE(ask(second, "ada"));
+    EXPECT_TRUE(ask(first, "ada"));
+    EXPECT_TRUE(ask(come(), "ada"));
+    EXPECT_EQ(evicted_, (std::vector<std::size_t>{second}));
+    places_.clear();
+    EXPECT_EQ(admission_.size(), 0U);
+}
+
+TEST_F(AdmissionOfUsers, WhatIsAtWorkIsNotCutOff) {
+    const auto first = come();
+    const auto second = come();
+    EXPECT_TRUE(places_[first]->known("ada"));
+    EXPECT_TRUE(places_[second]->known("ada"));
+    EXPECT_FALSE(places_[come()]->known("ada"));
+    EXPECT_TRUE(evicted_.empty());
+    places_[second]->active();
+    EXPECT_TRUE(places_[come()]->known("ada"));
+    EXPECT_EQ(evicted_, (std::vector<std::size_t>{second}));
+    // What was sent away and works on to its end counts no more.
+    EXPECT_TRUE(ask(second, "ada"));
+    EXPECT_EQ(evicted_.size(), 1U);
+}
+
+TEST_F(AdmissionOfUsers, AProxysConnectionIsOneUsersAfterAnother) {
+    const auto shared = come();
+    EXPECT_TRUE(ask(shared, "ada"));
+    EXPECT_TRUE(ask(shared, "bob"));
+    EXPECT_TRUE(ask(come(), "ada"));
+    EXPECT_TRUE(ask(come(), "ada"));
+    EXPECT_TRUE(evicted_.empty());
+    EXPECT_TRUE(ask(shared, "ada"));
+    EXPECT_EQ(evicted_.size(), 1U);
+}
+
 TEST(Admission, AStrangerOfAFullAddressGivesWayToItsNext) {
     constexpr ConnectionAdmission::Instant kNow{1h};
     ConnectionAdmission admission{ConnectionAdmission::Caps{100, 50, 1s, 2, 0}};
@@ -134,7 +208,7 @@ TEST(Admission, AStrangerOfAFullAddressGivesWayToItsNext) {
                                                             [&] { ++evicted; });
     };
     const auto known = place(kNow);
-    known->known();
+    known->known("ada");
     auto stranger = place(kNow);
     EXPECT_FALSE(admission.make_room(ip("10.0.0.1"), kNow)) << "a burst";
     EXPECT_TRUE(admission.make_room(ip("10.0.0.1"), kNow + 2s));
@@ -156,7 +230,7 @@ TEST(Admission, SomeConnectionsAreForThisMachineAlone) {
         }
         places.push_back(
             std::make_unique<ConnectionAdmission::Place>(admission, ip(from), kNow, [] {}));
-        places.back()->known();
+        places.back()->known("ada");
         return true;
     };
     EXPECT_TRUE(come("10.0.0.1"));

@@ -113,6 +113,35 @@ TEST_F(SessionTest, WhoOnlyHoldsConnectionsGivesWay) {
     EXPECT_EQ(status_in(honest.read_until("uma")), 200);
 }
 
+TEST_F(SessionTest, AUserOverTheShareLosesTheConnectionThatHasRestedLongest) {
+    HttpSettings settings;
+    settings.limits.user_connections = 2;
+    start(settings);
+    const std::string ask =
+        "GET /private HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer user-token\r\n\r\n";
+    RawClient first{server_->port()};
+    RawClient second{server_->port()};
+    RawClient third{server_->port()};
+    for (RawClient* client : {&first, &second, &third}) {
+        client->send(ask);
+        EXPECT_EQ(status_in(client->read_until("uma")), 200);
+    }
+    EXPECT_EQ(first.read_to_end(), "");
+    EXPECT_FALSE(first.timed_out());
+    second.send(ask);
+    EXPECT_EQ(status_in(second.read_until("uma")), 200);
+    // Two that are at work: streams.
+    RawClient one{server_->port()};
+    RawClient two{server_->port()};
+    for (RawClient* client : {&one, &two}) {
+        client->send(
+            "GET /watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer user-token\r\n\r\n");
+        EXPECT_EQ(status_in(client->read_until("piece 2")), 200);
+    }
+    EXPECT_EQ(status_in(exchange(ask)), 429);
+    EXPECT_EQ(status_in(get("/open")), 200);
+}
+
 TEST_F(SessionTest, OneConnectionIsNotForEver) {
     HttpSettings settings;
     settings.limits.requests = 3;

@@ -38,12 +38,12 @@ class UnixEcho final : public AgentSession {
 
 class UnixListenerTest : public SessionTest {
   protected:
-    void listen_at(const std::filesystem::path& path) {
+    void listen_at(const std::filesystem::path& path, HttpSettings settings = {}) {
         gate_.answer = [](std::shared_ptr<AgentPeer> peer) {
             return Result<std::shared_ptr<AgentSession>>{
                 std::make_shared<UnixEcho>(std::move(peer))};
         };
-        start();
+        start(std::move(settings));
         const Status open = server_->on_thread([&] { return server_->server().listen_unix(path); });
         ASSERT_TRUE(open) << open.error().text();
     }
@@ -64,6 +64,25 @@ class UnixListenerTest : public SessionTest {
     test::TemporaryFolder folder_;
     const std::filesystem::path path_ = folder_ / "lockstepd.sock";
 };
+
+// It was one more connection of 127.0.0.1: whoever had filled the port kept out its own programs.
+TEST_F(UnixListenerTest, ThoseOfThePortDoNotKeepItsProgramsOut) {
+    HttpSettings settings;
+    settings.limits.connections = 2;
+    listen_at(path_, std::move(settings));
+    RawClient one{server_->port()};
+    RawClient two{server_->port()};
+    for (RawClient* client : {&one, &two}) {
+        client->send(
+            "GET /private HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer user-token\r\n\r\n");
+        EXPECT_NE(client->read_until("uma"), "");
+    }
+    RawClient three{server_->port()};
+    EXPECT_THAT(three.read_to_end(), HasSubstr("503"));
+    const auto near = ask(path_, "/private");
+    ASSERT_TRUE(near.has_value()) << near.error().message;
+    EXPECT_EQ(near->body, "uma");
+}
 
 TEST_F(UnixListenerTest, RequestsAndAgentsComeThroughItWithTheirTokens) {
     listen_at(path_);
