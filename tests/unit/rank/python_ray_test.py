@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import types
 import unittest
@@ -48,6 +49,57 @@ class Connect(unittest.TestCase):
         self.node.check.side_effect = SystemExit("lockstep.ray: ray start ended with 1 on node 0")
         with self.assertRaises(SystemExit):
             lockstep.ray._connect(self.node, "h:1", time.monotonic() + 60)
+
+
+class Meeting(unittest.TestCase):
+    """Where the head is was in the key store: whoever had taken over lockstepd could have the workers of a signed job
+    join a cluster of another's, and run what that one says."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        patch = mock.patch.dict(os.environ, {"TORCHELASTIC_ERROR_FILE": f"{self.folder}/rank-00001.error.json"})
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.place = lockstep.RankContext(rank=1, world_size=2, job_id="ls-test", generation=3)
+        self.path = lockstep.ray._meeting_file(self.place)
+
+    def test_the_workers_join_whom_their_users_file_names_whatever_the_key_store_says(self):
+        lockstep.ray._tell(self.path, "10.0.0.1:5", "ours")
+        self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+        self.assertEqual(os.listdir(self.folder), ["ray-head-3.json"])
+        with mock.patch.multiple(lockstep, wait=mock.Mock(), get=mock.Mock(return_value=b"6.6.6.6:6"), set=mock.Mock()), \
+                mock.patch.object(lockstep.ray, "_Node") as node, mock.patch.dict(os.environ):
+            self.assertEqual(lockstep.ray._worker(self.place, []), 0)
+            self.assertEqual(os.environ["RAY_AUTH_TOKEN"], "ours")
+            node.assert_called_once_with(self.place, "10.0.0.1:5", [], "")
+            lockstep.get.assert_not_called()
+
+    def test_nor_does_rank_0_tell_the_key_store(self):
+        place = lockstep.RankContext(rank=0, world_size=2, job_id="ls-test", generation=3, address="10.0.0.1")
+        seen = []
+        with mock.patch.multiple(lockstep, set=mock.Mock()), \
+                mock.patch.multiple(lockstep.ray, _Node=mock.Mock(), _drive=mock.Mock(return_value=0),
+                                    _wait_for_nodes=lambda *_: seen.append(lockstep.ray._find(self.path))), \
+                mock.patch.dict(os.environ, {"MASTER_PORT": "5"}):
+            os.environ.pop("RAY_AUTH_MODE", None)
+            self.assertEqual(lockstep.ray._head(place, [], ["true"]), 0)
+            token = os.environ["RAY_AUTH_TOKEN"]
+            told = [word for call in lockstep.set.call_args_list for word in call.args]
+        self.assertEqual(seen, [("10.0.0.1:5", token)])
+        self.assertFalse({token, "10.0.0.1:5"} & set(told))
+        self.assertEqual(os.listdir(self.folder), [], "over, and nothing is left")
+
+    def test_a_file_of_somebody_else_s_is_not_read(self):
+        lockstep.ray._tell(self.path, "10.0.0.1:5", "theirs")
+        with mock.patch.object(os, "geteuid", return_value=os.getuid() + 1):
+            with self.assertRaisesRegex(SystemExit, "another user"):
+                lockstep.ray._find(self.path)
+        os.rename(self.path, self.path + ".own")
+        os.symlink(self.path + ".own", self.path)
+        with self.assertRaises(OSError):
+            lockstep.ray._find(self.path)
 
 
 # lockstep.ray's head without a Ray, and a driver that saves when it is told to end.

@@ -4,20 +4,23 @@
     lockstep run -N 4 -- python train.py                                  # train.py imports ray
     lockstep run -N 4 -- python -m lockstep.ray train.py --epochs 3      # framework command, one rank a node
 
-Rank 0 starts the head on the port that its agent has held for it, the others join; nothing is written to a shared
-folder, and no port is guessed. Once every node is there the script runs beside the head with RAY_ADDRESS set, so that
-ray.init() finds the cluster. Its exit status is rank 0's; then every node of Ray is stopped. After a SIGTERM it has the
-job's grace period to save in, but Ray's own processes on its node have had the signal, too. Who has not joined after
-five minutes is named. Ray's own port asks for a token that only the job's ranks are told, unless the job sets
-RAY_AUTH_MODE itself. Ray gives a node half a minute to come up, which a slow file system or a busy machine may take:
-until every node is there, one that has not is started again, three times in all. A node of Ray that ends later fails
-its rank, so `recovery` starts all of it again.
+Rank 0 starts the head on the port that its agent has held for it, the others join; no port is guessed. Where the head
+is and its token are in a file of the user's (0600) in the attempt's folder, which every node sees, and not in the key
+store, which lockstepd keeps: who joins another head runs what that one says. Once every node is there the script runs
+beside the head with RAY_ADDRESS set, so that ray.init() finds the cluster. Its exit status is rank 0's; then every
+node of Ray is stopped. After a SIGTERM it has the job's grace period to save in, but Ray's own processes on its node
+have had the signal, too. Who has not joined after five minutes is named. Ray's own port asks for a token that only
+the job's ranks are told, unless the job sets RAY_AUTH_MODE itself. Ray gives a node half a minute to come up, which a
+slow file system or a busy machine may take: until every node is there, one that has not is started again, three times
+in all. A node of Ray that ends later fails its rank, so `recovery` starts all of it again.
 
 What each Ray node announces: `--num-gpus` by CUDA_VISIBLE_DEVICES, `--num-cpus` by this process's CPUs, of which
 Slurm may have given fewer (SLURM_CPUS_ON_NODE). Other words for `ray start` go before the script, or before `--` and
 any command: python -m lockstep.ray --resources='{"big": 1}' train.py
 """
 
+import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -60,6 +63,43 @@ def _name_of(rank: int) -> str:
     """'rank 3 (n4)'"""
     hosts = os.environ.get("LOCKSTEP_HOSTS", "").split(",")
     return f"rank {rank} ({hosts[rank]})" if rank < len(hosts) and hosts[rank] else f"rank {rank}"
+
+
+def _meeting_file(place: lockstep.RankContext) -> str:
+    """In the attempt's folder, as the agent names it to whoever writes there."""
+    note = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+    if not note:
+        sys.exit("lockstep.ray: TORCHELASTIC_ERROR_FILE does not say where the attempt's folder is")
+    return os.path.join(os.path.dirname(note), f"ray-head-{place.generation}.json")
+
+
+def _tell(path: str, address: str, token: str) -> None:
+    temporary = f"{path}.{os.getpid()}"
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+        json.dump({"head": address, "token": token}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _find(path: str) -> Tuple[str, str]:
+    """(address of the head, token), of nobody but this user. It is there already, but for what a file server's clients
+    remember."""
+    deadline = time.monotonic() + JOIN_SECONDS
+    while True:
+        try:
+            file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+            break
+        except FileNotFoundError:
+            if time.monotonic() > deadline:
+                sys.exit(f"lockstep.ray: rank 0's {path} is not seen on this node")
+            time.sleep(_LOOK_SECONDS)
+    with file:
+        owner = os.fstat(file.fileno()).st_uid
+        if os.geteuid() not in (0, owner):
+            sys.exit(f"lockstep.ray: {path} is of uid {owner}, another user")
+        told = json.load(file)
+    return told["head"], told["token"]
 
 
 def _use_token(token: str) -> None:
@@ -215,11 +255,12 @@ def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int
     address = f"[{host}]:{os.environ['MASTER_PORT']}" if ":" in host else f"{host}:{os.environ['MASTER_PORT']}"
     token = "" if os.environ.get("RAY_AUTH_MODE") else secrets.token_hex(32)
     _use_token(token)
+    meeting = _meeting_file(place) if place.world_size > 1 else ""
     node = _Node(place, None, own, temporary)
     try:
-        if place.world_size > 1:
-            lockstep.set("ray/token", token)
-            lockstep.set("ray/head", address)
+        if meeting:
+            _tell(meeting, address, token)
+            lockstep.set("ray/head", "1")
         _wait_for_nodes(node, address, place.world_size)
         if place.world_size > 1:
             lockstep.set("ray/all", "1")
@@ -232,12 +273,15 @@ def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int
                 pass
         node.stop()
         shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(meeting)
 
 
 def _worker(place: lockstep.RankContext, own: List[str]) -> int:
     lockstep.wait("ray/head", timeout=JOIN_SECONDS)
-    _use_token(lockstep.get("ray/token").decode())
-    node = _Node(place, lockstep.get("ray/head").decode(), own, "")
+    head, token = _find(_meeting_file(place))
+    _use_token(token)
+    node = _Node(place, head, own, "")
     complete = False
     try:
         lockstep.set(f"ray/joins/{place.rank}", "1")
