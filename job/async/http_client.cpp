@@ -89,6 +89,9 @@ ClientResponse from_beast(http::response<http::string_body>& message) {
 Task<Result<std::unique_ptr<Exchange>>> begin(Endpoint endpoint, ClientRequest request) {
     const auto deadline = Clock::now() + request.deadline;
     auto connected = co_await connect_stream(endpoint, deadline);
+    if (request.unsent != nullptr) {
+        *request.unsent = !connected;
+    }
     LOCKSTEP_CO_TRY(connected);
     auto exchange = std::make_unique<Exchange>(std::move(*connected));
     exchange->parser.skip(request.method == "HEAD");

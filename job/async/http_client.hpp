@@ -48,6 +48,9 @@ struct ClientRequest {
     std::stop_token stop{};
     // The answer's body is not read and not waited for: for servers that may send anything.
     bool head_only = false;
+    // Set with each request: whether there was no connection, so that nothing of it was sent.
+    // Outlives the request; nullptr: nobody asks.
+    bool* unsent = nullptr;
 };
 struct ClientResponse {
     int status = 0;

@@ -220,8 +220,10 @@ Result<Json> Client::ask_json(ClientRequest asked) const {
     return parse_answer(response->body);
 }
 
-Result<Json> Client::post_json(const std::string& target, std::string body, Headers headers) const {
+Result<Json> Client::post_json(const std::string& target, std::string body, Headers headers,
+                               bool* unsent) const {
     ClientRequest asked;
+    asked.unsent = unsent;
     asked.method = "POST";
     asked.target = target;
     if (!body.empty()) {

@@ -38,7 +38,9 @@ class Client {
     Result<Json> get_json(const std::string& target) const;
     // One with a deadline of its own, or that another thread may end.
     Result<Json> ask_json(ClientRequest asked) const;
-    Result<Json> post_json(const std::string& target, std::string body, Headers headers = {}) const;
+    // `unsent`: see ClientRequest.
+    Result<Json> post_json(const std::string& target, std::string body, Headers headers = {},
+                           bool* unsent = nullptr) const;
 
   private:
     Send send_;

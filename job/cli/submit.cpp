@@ -20,7 +20,7 @@ constexpr int kSubmitTries = 4;
 constexpr std::chrono::milliseconds kFirstPause{200};  // then twice as long each time: 1.4 s in all
 
 // An answer that was lost may still have been a job. The key makes asking again safe. `lost`: there
-// was such an answer.
+// was such an answer; none of a request that was never sent, as nobody took the connection.
 Result<Json> post_until_answered(Context& context, const std::string& body, const std::string& key,
                                  bool& lost) {
     auto pause = kFirstPause;
@@ -28,7 +28,8 @@ Result<Json> post_until_answered(Context& context, const std::string& body, cons
     for (int attempt = 1;; ++attempt) {
         Headers headers = signature;
         headers.emplace_back("Idempotency-Key", key);
-        auto job = context.client.post_json("/v1/jobs", body, std::move(headers));
+        bool unsent = false;
+        auto job = context.client.post_json("/v1/jobs", body, std::move(headers), &unsent);
         // Few clusters need a signature, so that is not queried in advance, but after a refusal.
         if (!job && job.error().code == Errc::denied && signature.empty()) {
             auto made = signature_headers(context, body);
@@ -40,7 +41,7 @@ Result<Json> post_until_answered(Context& context, const std::string& body, cons
         }
         // 409 on this route is a key in flight and nothing else: the first request is still stored.
         const bool in_flight = !job && job.error().code == Errc::conflict;
-        lost = lost || (!job && may_pass(job.error()));
+        lost = lost || (!job && may_pass(job.error()) && !unsent);
         if (job || attempt == kSubmitTries || !(may_pass(job.error()) || in_flight)) {
             return job;
         }
@@ -49,12 +50,13 @@ Result<Json> post_until_answered(Context& context, const std::string& body, cons
     }
 }
 
-// Whether the answer says that there is no job. A conflict may be the first request, still being
-// stored; what could not be read may have been a job; and a limit may have been reached by the job
-// whose answer was lost.
+// Whether there is no job for certain. A conflict may be the first request, still being stored;
+// what could not be read may have been a job; and a limit may have been reached by the job whose
+// answer was lost.
 bool is_refusal(const Error& error, bool lost) {
     return error.code == Errc::invalid || error.code == Errc::denied ||
-           error.code == Errc::not_found || (error.code == Errc::exhausted && !lost);
+           error.code == Errc::not_found ||
+           (!lost && (error.code == Errc::exhausted || may_pass(error)));
 }
 
 }  // namespace
@@ -95,7 +97,7 @@ tl::expected<std::string, NotSubmitted> send_job(Context& context, const Documen
         NotSubmitted why;
         why.end = report_mistakes(context, document, job.error());
         why.refused = is_refusal(job.error(), lost);
-        if (may_pass(job.error())) {
+        if (lost && may_pass(job.error())) {
             context.err << "Whether the job was accepted is not known"
                         << (again.empty() ? ": " + same_lockstep(options) + " jobs\n"
                                           : ". To try again without a second job:\n  " + again +

@@ -139,6 +139,24 @@ TEST(HttpClient, NobodyThereIsUnavailable) {
     EXPECT_NE(response.error().message.find("cannot connect"), std::string::npos);
 }
 
+// Both were Errc::unavailable and nothing else, so that a submission that nobody had taken was
+// said to have been accepted, perhaps.
+TEST(HttpClient, WhatWasNeverSentIsToldApartFromALostAnswer) {
+    ClientRequest request;
+    bool unsent = false;
+    request.unsent = &unsent;
+    Endpoint gone;
+    {
+        OneShot server{[](int fd) { read_head(fd); }};
+        gone = server.endpoint();
+        unsent = true;
+        ASSERT_FALSE(http_request_now(gone, request));
+        EXPECT_FALSE(unsent) << "it was read and not answered";
+    }
+    ASSERT_FALSE(http_request_now(gone, request));
+    EXPECT_TRUE(unsent);
+}
+
 TEST(HttpClient, ABrokenAnswerIsUnavailable) {
     OneShot server{[](int fd) {
         read_head(fd);

@@ -72,6 +72,28 @@ TEST_F(CliSnapshot, StaysWhereWhetherTheJobWasAcceptedIsNotKnown) {
     EXPECT_EQ(copies(), 1U);
 }
 
+// "Whether the job was accepted is not known" was said of a job that had not left the machine.
+TEST_F(CliSnapshot, IsRemovedWhereNobodyTookTheConnection) {
+    bool lost = false;
+    int asked = 0;
+    daemon_.on("GET /v1/whoami", 200, R"({"user":"me"})");
+    daemon_.on("POST /v1/jobs", [&](const ClientRequest& request) -> Result<ClientResponse> {
+        *request.unsent = !(lost && asked == 0);
+        ++asked;
+        return fail(Errc::unavailable, "connection refused");
+    });
+    EXPECT_EQ(run_.verb("run"), Exit::unreachable);
+    EXPECT_EQ(asked, 4);
+    EXPECT_THAT(run_.err.str(), HasSubstr("connection refused"));
+    EXPECT_THAT(run_.err.str(), ::testing::Not(HasSubstr("not known")));
+    EXPECT_EQ(copies(), 0U);
+    lost = true;  // the first of them was sent
+    asked = 0;
+    EXPECT_EQ(run_.verb("run"), Exit::unreachable);
+    EXPECT_THAT(run_.err.str(), HasSubstr("Whether the job was accepted is not known"));
+    EXPECT_EQ(copies(), 1U);
+}
+
 TEST_F(CliSnapshot, ALimitAfterALostAnswerIsNoRefusal) {
     int asked = 0;
     daemon_.on("GET /v1/whoami", 200, R"({"user":"me"})");
