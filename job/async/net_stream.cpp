@@ -132,7 +132,7 @@ Task<Status> NetStream::connect_tls(std::shared_ptr<TlsContext> context, std::st
     if (ec) {
         const long verdict = SSL_get_verify_result(ssl);
         if (fingerprint.empty() && verdict != X509_V_OK) {
-            co_return fail(Errc::denied, std::string{"its certificate is not trusted: "} +
+            co_return fail(Errc::denied, std::string{"shows a certificate that is not trusted: "} +
                                              X509_verify_cert_error_string(verdict));
         }
         co_return fail(Errc::unavailable, ec.message());

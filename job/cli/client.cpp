@@ -194,10 +194,17 @@ Result<ClientResponse> Client::request(ClientRequest request) const {
     request.headers.emplace_back("Accept", "application/json, text/plain");
     auto response = send_(std::move(request));
     if (!response) {
+        if (response.error().code == Errc::denied) {
+            *denied_by_ = DeniedBy::certificate;
+        }
         return response;
     }
     if (response->status < 200 || response->status > 299) {
-        return fail(problem(*response));
+        Error error = problem(*response);
+        if (error.code == Errc::denied) {
+            *denied_by_ = response->status == 401 ? DeniedBy::token : DeniedBy::rights;
+        }
+        return fail(std::move(error));
     }
     return response;
 }

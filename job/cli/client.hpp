@@ -7,7 +7,10 @@
 #include "job/base/result.hpp"
 #include "job/cli/access.hpp"
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +20,14 @@ namespace lockstep::cli {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 using Send = std::function<Result<ClientResponse>(ClientRequest)>;
+
+// What denied a request: Errc::denied alone does not tell what helps.
+enum class DeniedBy : std::uint8_t {
+    nobody,
+    certificate,  // the daemon's is not trusted, or another one; nothing was sent
+    token,        // there is none, or it is no good (401)
+    rights,       // it is good, but not for this (403); or the daemon takes no such request
+};
 
 class Client {
   public:
@@ -29,6 +40,8 @@ class Client {
 
     const std::string& where() const { return where_; }
     const std::string& token_from() const { return token_from_; }
+    // Of the newest request that was denied. Any thread.
+    DeniedBy denied_by() const { return *denied_by_; }
 
     // Answers with a status of 2xx. unavailable, timed_out: no answer; otherwise the Errc that fits
     // the status, the problem's detail as message and its errors as fields. Of what lockstepd
@@ -47,6 +60,9 @@ class Client {
     std::string where_;
     std::string token_;
     std::string token_from_;
+    // Copies of the client share it, so that it can be copied.
+    std::shared_ptr<std::atomic<DeniedBy>> denied_by_ =
+        std::make_shared<std::atomic<DeniedBy>>(DeniedBy::nobody);
 };
 
 // Percent-encodes what is not unreserved (RFC 3986 §2.3).

@@ -449,14 +449,23 @@ bool is_said_by(const std::string& message, const FieldError& field) {
     return message.starts_with(whole) || (marked && message.starts_with(whole.substr(1)));
 }
 
-// Where the token that was refused came from, and what else there is.
-void report_token(Context& context) {
-    const std::string& from = context.client.token_from();
-    context.err << (from.empty() ? "No token was found" : "The token is from " + one_line(from))
-                << "; another one: --token-file, LOCKSTEP_TOKEN, lockstep login.\n";
-    if (context.client.where().starts_with("https://")) {
-        context.err << "The certificate must be from --fingerprint, LOCKSTEP_FINGERPRINT or "
-                       "<data-dir>/fingerprint.\n";
+// What helps against what denied the request.
+void report_denial(Context& context) {
+    const std::string from = one_line(context.client.token_from());
+    const DeniedBy why = context.client.denied_by();
+    if (why == DeniedBy::certificate && context.client.where().starts_with("https://")) {
+        context.err << "Nothing was sent there. lockstep login " << context.client.where()
+                    << " shows its certificate and keeps it if you confirm it; a script gives "
+                       "--fingerprint or LOCKSTEP_FINGERPRINT.\n";
+    } else if (why == DeniedBy::token && from.empty()) {
+        context.err << "No token was found. Ask whoever runs lockstepd for one: lockstep token "
+                       "create makes it. Then: lockstep login, LOCKSTEP_TOKEN, --token-file.\n";
+    } else if (why == DeniedBy::token) {
+        context.err << "The token is from " << from
+                    << "; another one: --token-file, LOCKSTEP_TOKEN, lockstep login.\n";
+    } else if (why == DeniedBy::rights && !from.empty()) {
+        context.err << "The token is from " << from
+                    << "; lockstep whoami says whose it is and what it may do.\n";
     }
 }
 
@@ -490,7 +499,7 @@ Exit report(Context& context, const Error& error) {
                     << "? Start it with: lockstepd\n"
                        "Another address: --url or LOCKSTEP_URL.\n";
     } else if (error.code == Errc::denied) {
-        report_token(context);
+        report_denial(context);
     }
     return exit_code(error.code);
 }

@@ -93,5 +93,40 @@ TEST(CliClient, QueriesArePercentEncoded) {
     EXPECT_EQ(query_encode("a b&c=d/é~"), "a%20b%26c%3Dd%2F%C3%A9~");
 }
 
+// Whatever was denied, and where no token had been sent, it was said to be the token's or the
+// certificate's fault.
+TEST(CliErrors, ARefusalIsToldByWhatRefused) {
+    const auto said = [](const std::string& token_from, FakeDaemon::Handler handler) {
+        FakeDaemon daemon;
+        daemon.on("GET /v1/jobs", std::move(handler));
+        Cli run(daemon);
+        run.client =
+            daemon.client("https://fake:1", token_from.empty() ? "" : "secret", token_from);
+        EXPECT_EQ(run.verb("jobs"), Exit::denied);
+        return run.err.str();
+    };
+    const auto status = [](int number) {
+        return [number](const ClientRequest&) -> Result<ClientResponse> {
+            return ClientResponse{number, R"({"detail":"no"})", {}};
+        };
+    };
+    EXPECT_EQ(said("", status(401)),
+              "error: no\nNo token was found. Ask whoever runs lockstepd for one: lockstep token "
+              "create makes it. Then: lockstep login, LOCKSTEP_TOKEN, --token-file.\n");
+    EXPECT_EQ(said("a", status(401)),
+              "error: no\nThe token is from a; another one: --token-file, LOCKSTEP_TOKEN, lockstep "
+              "login.\n");
+    EXPECT_EQ(said("a", status(403)),
+              "error: no\nThe token is from a; lockstep whoami says whose it is and what it may "
+              "do.\n");
+    const auto untrusted = [](const ClientRequest&) -> Result<ClientResponse> {
+        return fail(Errc::denied, "the daemon at fake:1 shows a certificate that is not trusted");
+    };
+    EXPECT_EQ(said("a", untrusted),
+              "error: the daemon at fake:1 shows a certificate that is not trusted\nNothing was "
+              "sent there. lockstep login https://fake:1 shows its certificate and keeps it if you "
+              "confirm it; a script gives --fingerprint or LOCKSTEP_FINGERPRINT.\n");
+}
+
 }  // namespace
 }  // namespace lockstep::cli

@@ -26,9 +26,10 @@ class FakeDaemon {
             return ClientResponse{status, body, {}};
         });
     }
-    Client client() {
-        return Client([this](ClientRequest request) { return answer(std::move(request)); },
-                      "http://fake:1", "secret", "LOCKSTEP_TOKEN");
+    Client client(const std::string& where = "http://fake:1", const std::string& token = "secret",
+                  const std::string& token_from = "LOCKSTEP_TOKEN") {
+        return Client([this](ClientRequest request) { return answer(std::move(request)); }, where,
+                      token, token_from);
     }
     std::vector<ClientRequest> asked;
 

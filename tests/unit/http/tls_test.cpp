@@ -186,7 +186,8 @@ TEST_F(TlsTest, WithoutAFingerprintSomebodyKnownHasToVouch) {
     const auto got = ask(anybody, "GET", "/private");
     ASSERT_FALSE(got);
     EXPECT_EQ(got.error().code, Errc::denied);
-    EXPECT_THAT(got.error().message, HasSubstr("is not trusted"));
+    EXPECT_THAT(got.error().message, HasSubstr("the daemon at 127.0.0.1:" + anybody.port +
+                                               " shows a certificate that is not trusted: "));
 }
 
 TEST_F(TlsTest, AStrangersCertificateCanBeLookedAt) {
