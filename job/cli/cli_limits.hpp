@@ -56,5 +56,8 @@ inline constexpr std::size_t kJobAnomaliesShown = 5;   // `show`: the first; `ev
 inline constexpr std::size_t kJobEvidenceShown = 8;    // `show`: ranks; `evidence` has all
 inline constexpr std::size_t kSweepMeasuresShown = 8;  // columns of a sweep's results
 inline constexpr std::size_t kTopAnomaliesKept = 256;  // `top`: the newest; a screen has 50 lines
+// Without a step, then views say how a loss is named: until the framework is loaded and the model
+// compiled no script prints one.
+inline constexpr double kLossSilenceSeconds = 60;
 
 }  // namespace lockstep::limits

@@ -61,6 +61,7 @@ class Follower {
         const auto now = context_.clock.steady();
         job_ = std::move(*job);
         view_.take_job(job_, seconds_of(now));
+        view_.set_lacks_loss(lacks_loss(job_, context_.clock.wall()));
         found();
         tell_events();
         if (view_.state() != shown_state_ || waited_on(now)) {
@@ -254,6 +255,10 @@ class Follower {
                      << format_clock(run_seconds())
                      << (step && *step >= 0 ? ", " + std::to_string(*step) + " steps" : "") << "  "
                      << id_ << std::endl;
+        // Who waits for a program's end may not care for its loss; a live view has it already.
+        if (!quiet_ && !live() && lacks_loss(job_, context_.clock.wall())) {
+            context_.err << kLossHint << std::endl;
+        }
         if (state == "succeeded") {
             return Exit::ok;
         }

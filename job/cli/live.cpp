@@ -1,6 +1,7 @@
 #include "job/cli/live.hpp"
 
 #include "job/cli/fields.hpp"
+#include "job/cli/manual.hpp"
 #include "job/cli/views.hpp"
 
 #include <algorithm>
@@ -248,7 +249,14 @@ std::vector<std::string> FollowView::lines(const Terminal& terminal, double run_
         head += "  " + paint(terminal, Style::yellow, smaller_);
     }
     out.push_back(head + "  " + paint(terminal, Style::dim, id_));
-    out.push_back(progress_line(terminal));
+    if (lacks_loss_ && !step() && pending_.empty()) {
+        for (const std::string& line :
+             wrapped(kLossHint, std::max<std::size_t>(terminal.width, 22) - 2)) {
+            out.push_back("  " + paint(terminal, Style::yellow, line));
+        }
+    } else {
+        out.push_back(progress_line(terminal));
+    }
     if (ranks_.size() > kListed) {
         summarise_ranks(terminal, out);
     } else if (!ranks_.empty()) {

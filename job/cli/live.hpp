@@ -38,6 +38,8 @@ class FollowView {
     std::optional<std::int64_t> total_steps() const { return total_steps_; }
     // Text under the view, such as "reconnecting"; "" for none.
     void set_note(std::string note) { note_ = std::move(note); }
+    // See lacks_loss().
+    void set_lacks_loss(bool lacks) { lacks_loss_ = lacks; }
 
     const std::string& state() const { return state_; }
     const std::vector<RankView>& ranks() const { return ranks_; }
@@ -58,6 +60,7 @@ class FollowView {
     std::string id_, name_, state_, pending_, note_, hang_, desync_, smaller_;
     std::int64_t attempt_ = 0;
     std::int64_t generation_ = 0;
+    bool lacks_loss_ = false;
     std::optional<std::int64_t> total_steps_;
     std::vector<RankView> ranks_;
     std::map<std::int32_t, std::vector<double>> history_;

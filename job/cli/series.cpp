@@ -159,6 +159,9 @@ Exit nothing_found(Context& context, const std::string& id, const Json& answer) 
         context.err << "error: nothing was reported" << (is_final_state(state) ? "" : " yet")
                     << (state.empty() ? "" : "; the job is " + state)
                     << (reason.empty() ? "" : ", pending: " + reason) << "\n";
+        if (job && lacks_loss(*job, context.clock.wall())) {
+            context.err << kLossHint << "\n";
+        }
     }
     return Exit::not_found;
 }

@@ -1,5 +1,6 @@
 // size: the columns, header lines and footer lines of one screen
 // TopView: how it is drawn.
+#include "job/cli/manual.hpp"
 #include "job/cli/top_view.hpp"
 #include "job/cli/views.hpp"
 
@@ -262,6 +263,10 @@ std::vector<std::string> TopView::head(const Terminal& terminal, const TopChoice
         lines.push_back(paint(terminal, Style::yellow, "HANGS  " + hang_));
     } else if (!desync_.empty()) {
         lines.push_back(paint(terminal, Style::yellow, "WAITED FOR  " + desync_));
+    } else if (lacks_loss_) {
+        for (const std::string& line : wrapped(kLossHint, terminal.width)) {
+            lines.push_back(paint(terminal, Style::yellow, line));
+        }
     }
     return lines;
 }

@@ -85,6 +85,7 @@ void TopView::take_job(const Json& job, UnixMillis now) {
     ettr_ = number_at(job, "ettr");
     run_seconds_ = running_seconds(job, now);
     now_ = time_at(job, "finished_at").value_or(now);
+    lacks_loss_ = lacks_loss(job, now);
     const Json& cause = at(job, "cause");
     cause_ = text_at(cause, "message");
     std::int64_t starts = 0;

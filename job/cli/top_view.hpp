@@ -98,6 +98,7 @@ class TopView {
     std::vector<TopRow> rows_;
     std::size_t offset_ = 0;  // place of rows_[0]
     std::size_t total_ = 0;
+    bool lacks_loss_ = false;
     bool gpus_ = false;  // some rank has had one: columns do not come and go
     std::deque<TopAnomaly> anomalies_;
 };

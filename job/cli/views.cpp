@@ -1,6 +1,7 @@
 #include "job/cli/views.hpp"
 
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/job_names.hpp"
 #include "job/cli/times.hpp"
@@ -165,6 +166,12 @@ std::optional<double> running_seconds(const Json& job, UnixMillis now) {
     const double still = number_at(at(job, "spans"), "suspended_seconds").value_or(0);
     const auto end = time_at(job, "finished_at").value_or(now);
     return std::max(0.0, static_cast<double>(end - *begin) / 1000 - still);
+}
+
+bool lacks_loss(const Json& job, UnixMillis now) {
+    const auto ran = running_seconds(job, now);
+    return ran && !integer_at(job, "step") &&
+           (text_at(job, "state") == "succeeded" || *ran >= limits::kLossSilenceSeconds);
 }
 
 Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now,

@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::cli {
@@ -52,6 +53,12 @@ std::vector<PlotLine> plot_lines(const Json& series);
 
 // How long the job has been running (or ran), in seconds.
 std::optional<double> running_seconds(const Json& job, UnixMillis now);
+// Whether its ranks have run, to the end or for a minute, without a step that is known.
+bool lacks_loss(const Json& job, UnixMillis now);
+// What is said then.
+inline constexpr std::string_view kLossHint =
+    "No loss was found in what the ranks print: lockstep explain capture says how to name it; or "
+    "call lockstep.report() in the script.";
 // "3 of 4 nodes" while the job runs on fewer than it is to (resources.min_nodes); else "".
 std::string smaller_text(const Json& job);
 bool is_final_state(std::string_view state);

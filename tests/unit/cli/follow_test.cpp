@@ -1,5 +1,6 @@
 #include "job/cli/follow.hpp"
 
+#include "job/cli/views.hpp"
 #include "tests/unit/cli/fake_daemon.hpp"
 
 #include <gmock/gmock.h>
@@ -54,6 +55,22 @@ TEST(Follow, InAPipePrintsChangesLossesAndTheEnd) {
     EXPECT_THAT(out, HasSubstr("step 3/10 (30 %)  loss 0.5000 0.2500  step time"));
     EXPECT_THAT(out, HasSubstr(std::string("succeeded after 00:00:00, 4 steps  ") + kId));
     EXPECT_EQ(out.find('\x1b'), std::string::npos);
+}
+
+TEST(Follow, EndsWithHowALossIsNamedWhereNoneWasFound) {
+    FakeDaemon daemon;
+    const std::string base = std::string("GET /v1/jobs/") + kId;
+    daemon.on(base + "/ranks", 200, R"({"items":[{"rank":0,"state":"exited","exit_code":0}]})");
+    daemon.on(base + "/", 200, R"({"items":[]})");
+    daemon.on(base, 200,
+              R"({"name":"demo","state":"succeeded","started_at":"2025-11-21T01:00:00.000Z",
+                  "finished_at":"2025-11-21T01:00:09.000Z"})");
+    Cli run(daemon);
+    EXPECT_EQ(follow_job(run.context, kId, false), Exit::ok);
+    EXPECT_EQ(run.err.str(), std::string{kLossHint} + "\n");
+    Cli waiting(daemon);
+    EXPECT_EQ(follow_job(waiting.context, kId, true), Exit::ok);
+    EXPECT_EQ(waiting.err.str(), "") << "no rank was looked at";
 }
 
 TEST(Follow, AFailureEndsWithItsCauseAndItsLog) {

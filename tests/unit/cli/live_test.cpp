@@ -1,5 +1,7 @@
 #include "job/cli/live.hpp"
 
+#include "job/cli/views.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -95,6 +97,22 @@ TEST(FollowView, AHangIsShownAsLongAsItLasts) {
     EXPECT_THAT(view.lines(terminal, 0).back(), HasSubstr("HANGS  no rank has made a step"));
     view.take_job(live_job("running"), 1);
     EXPECT_THAT(view.lines(terminal, 1).back(), ::testing::Not(HasSubstr("HANGS")));
+}
+
+// "waiting for the first report" stood there for as long as the job ran.
+TEST(FollowView, ThatNoLossIsFoundIsSaidWithWhatHelps) {
+    FollowView view;
+    view.take_job(live_job("running"), 0);
+    view.take_ranks(Json::parse(R"({"items":[{"rank":0,"state":"running"}]})"));
+    Terminal terminal;
+    terminal.width = 60;
+    EXPECT_EQ(view.lines(terminal, 0).at(1), "  waiting for the first report");
+    view.set_lacks_loss(true);
+    const auto lines = view.lines(terminal, 60);
+    EXPECT_EQ(lines.at(1) + lines.at(2).substr(1) + lines.at(3).substr(1),
+              "  " + std::string{kLossHint});
+    view.take_ranks(items({rank(0, 1, 1.0, 0.1)}));
+    EXPECT_EQ(view.lines(terminal, 61).at(1), "  step 1");
 }
 
 TEST(FollowView, ARankThatIsWaitedForIsShownAsLongAsItIs) {

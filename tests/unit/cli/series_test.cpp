@@ -1,4 +1,5 @@
 // The verb `series`: what it asks for, its rows in a pipe, and what it says when there is nothing.
+#include "job/cli/views.hpp"
 #include "tests/unit/cli/fake_daemon.hpp"
 
 #include <gmock/gmock.h>
@@ -107,6 +108,16 @@ TEST_F(Series, BeforeTheFirstReportItSaysWhatTheJobWaitsFor) {
     EXPECT_EQ(run_.verb("series"), Exit::not_found);
     EXPECT_EQ(run_.err.str(),
               "error: nothing was reported yet; the job is queued, pending: Priority\n");
+}
+
+TEST_F(Series, AfterAJobWhoseLossWasNotFoundItSaysHowALossIsNamed) {
+    daemon_.on(kBase + "/series", 200, R"({"metric":"loss","x":"step","series":[],"metrics":[]})");
+    daemon_.on(kBase, 200,
+               R"({"state":"succeeded","started_at":"2025-11-21T01:00:00.000Z",
+                   "finished_at":"2025-11-21T01:00:09.000Z"})");
+    EXPECT_EQ(run_.verb("series"), Exit::not_found);
+    EXPECT_EQ(run_.err.str(), "error: nothing was reported; the job is succeeded\n" +
+                                  std::string{kLossHint} + "\n");
 }
 
 TEST_F(Series, AJobThatIsNotThereIsNotFound) {

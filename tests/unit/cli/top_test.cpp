@@ -2,6 +2,7 @@
 // The frames of `lockstep top` as they stand on a screen, and what they must keep to at any size.
 #include "job/cli/fields.hpp"
 #include "job/cli/top_view.hpp"
+#include "job/cli/views.hpp"
 #include "tests/unit/cli/fake_daemon.hpp"
 
 #include <gmock/gmock.h>
@@ -287,6 +288,19 @@ TEST(Top, AJobThatHangsSaysSoAboveItsRanksWhoeverItIs) {
     job["desync"] = nullptr;
     view.take_job(job, kNow);
     EXPECT_EQ(view.frame(screen(100, 24), {}), before);
+}
+
+TEST(Top, ThatNoLossIsFoundIsSaidWithWhatHelps) {
+    Json job = top_job();
+    job.erase("step");
+    TopView view;
+    view.take_job(job, kNow);
+    view.take_ranks(parsed(R"({"total":1,"items":[{"rank":0,"state":"running"}]})"), 0);
+    EXPECT_EQ(view.frame(screen(200, 24), {}).at(2), kLossHint);
+    const auto lines = view.frame(screen(80, 24), {});
+    EXPECT_EQ(lines.at(2) + " " + lines.at(3), kLossHint);
+    view.take_job(top_job(), kNow);
+    EXPECT_THAT(view.frame(screen(80, 24), {}).at(2), HasSubstr("RANK"));
 }
 
 TEST(Top, OfASlowNodeEveryRankIsMarked) {

@@ -100,6 +100,20 @@ TEST(CliViews, SuspendedTimeIsNoneThatAJobRan) {
     EXPECT_THAT(text, HasSubstr("suspended     00:05:00"));
 }
 
+TEST(CliViews, ALossIsLackingOnlyAfterAMinuteOrASuccessWithoutAStep) {
+    const auto lacking = [](const std::string& more, UnixMillis after) {
+        const std::string job = R"({"started_at":"2025-11-21T01:00:00.000Z")";
+        return lacks_loss(Json::parse(job + more + "}"), *time_of("2025-11-21T01:00:00Z") + after);
+    };
+    EXPECT_FALSE(lacking(R"(,"state":"running")", 59'000));
+    EXPECT_TRUE(lacking(R"(,"state":"running")", 60'000));
+    EXPECT_FALSE(lacking(R"(,"state":"running","step":0)", 60'000));
+    const std::string over = R"(,"finished_at":"2025-11-21T01:00:02.000Z")";
+    EXPECT_TRUE(lacking(over + R"(,"state":"succeeded")", 2'000));
+    EXPECT_FALSE(lacking(over + R"(,"state":"failed")", 90'000)) << "it has another cause";
+    EXPECT_FALSE(lacks_loss(Json::parse(R"({"state":"queued"})"), 0));
+}
+
 TEST(CliViews, MissingOrIllTypedFieldsReadAsUnknown) {
     const Terminal terminal;
     const Json odd = Json::parse(R"({"id":7,"state":[],"attempts":{},"labels":3,"cause":"x",
