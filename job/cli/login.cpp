@@ -126,13 +126,24 @@ Result<std::string> settle_token(const Options& options, const Dialog& dialog) {
     return token ? Result<std::string>{std::string{trim(*token)}} : token;
 }
 
-Status keep(const Options& options, const Access& access) {
-    const std::filesystem::path config = config_path(options);
+constexpr std::size_t kWholeConfig = 64U << 10U;
+constexpr std::string_view kLoginMark = "# written by lockstep login\n";
+
+// Beside the configuration file.
+Result<std::filesystem::path> token_path(const std::filesystem::path& config) {
     std::error_code ec;
-    const auto token = std::filesystem::absolute(config, ec).parent_path() / "token";
+    auto token = std::filesystem::absolute(config, ec).parent_path() / "token";
     if (ec) {  // the directory that it is relative to is not there any more
         return fail(Errc::invalid, "settings file " + config.string() + ": " + ec.message());
     }
+    return token;
+}
+
+Status keep(const Options& options, const Access& access) {
+    const std::filesystem::path config = config_path(options);
+    const auto beside = token_path(config);
+    LOCKSTEP_TRY(beside);
+    const std::filesystem::path& token = *beside;
     if (token.string().find_first_of("\"\n") != std::string::npos) {
         return fail(Errc::invalid, "a quote in the path " + printable(token.string()));
     }
@@ -142,8 +153,8 @@ Status keep(const Options& options, const Access& access) {
     if (Status written = write_file_atomic(token, access.token + "\n", 0600); !written) {
         return written;
     }
-    std::string text = "# written by lockstep login\nurl = \"" + access.url +
-                       "\"\ntoken-file = \"" + token.string() + "\"\n";
+    std::string text = std::string{kLoginMark} + "url = \"" + access.url + "\"\ntoken-file = \"" +
+                       token.string() + "\"\n";
     if (!access.fingerprint.empty()) {
         text += "fingerprint = \"" + access.fingerprint + "\"\n";
     }
@@ -173,6 +184,43 @@ std::optional<uid_t> other_listener(const std::string& url) {
         }
     }
     return std::nullopt;
+}
+
+Status remove_kept(const std::filesystem::path& file) {
+    std::error_code ec;
+    std::filesystem::remove(file, ec);  // one that is not there is no error
+    return ec ? fail(errno_error(file.string(), ec.value())) : Status{};
+}
+
+// What has been removed. Only what login wrote: a file that somebody made may hold more, or be
+// used elsewhere.
+Result<std::string> forget_login(const Options& options) {
+    const std::string url = with_scheme(options.login_url);
+    const auto known = read_config(options);
+    LOCKSTEP_TRY(known);
+    const std::string path = config_path(options);
+    if (known->url.empty() || !same_daemon(with_scheme(known->url), url)) {
+        return fail(Errc::not_found, "login keeps nothing of " + url +
+                                         (known->url.empty() ? "" : ", but of " + known->url));
+    }
+    const auto text = read_file(path, kWholeConfig);
+    LOCKSTEP_TRY(text);
+    if (!text->starts_with(kLoginMark)) {
+        return fail(Errc::invalid, path +
+                                       " was not written by lockstep login: remove it, or what "
+                                       "it says of " +
+                                       url + ", yourself");
+    }
+    const auto token = token_path(path);
+    LOCKSTEP_TRY(token);
+    std::string removed = path;
+    if (known->token_file == token->string()) {
+        LOCKSTEP_TRY(remove_kept(*token));  // first: without the other nobody would find it
+        removed += " and " + known->token_file;
+    }
+    LOCKSTEP_TRY(remove_kept(path));
+    return "forgot " + url + ": removed " + removed +
+           "\nThe token itself works until it ends or is revoked: lockstep token revoke ID";
 }
 
 // Who the daemon says we are.
@@ -231,7 +279,7 @@ Dialog terminal_dialog(std::ostream& err) {
 }
 
 Exit log_in(const Options& options, const Dialog& dialog, std::ostream& out, std::ostream& err) {
-    const auto done = try_and_keep(options, dialog, err);
+    const auto done = options.forget ? forget_login(options) : try_and_keep(options, dialog, err);
     if (!done) {
         err << "error: " << one_line(done.error().message) << "\n";
         return exit_code(done.error().code);

@@ -1,5 +1,5 @@
 // lockstep login: shows a person the daemon's certificate once, then keeps address, fingerprint and
-// token. Blocks; the main thread.
+// token, or forgets them. Blocks; the main thread.
 #pragma once
 
 #include "job/base/result.hpp"
@@ -25,7 +25,8 @@ Dialog terminal_dialog(std::ostream& err);
 
 // The daemon's certificate is one that --fingerprint names, that the system's authorities vouch
 // for, or that the person confirms; the token is one that the daemon takes. Only then both are
-// kept: in the configuration file and a token file beside it, each 0600.
+// kept: in the configuration file and a token file beside it, each 0600. With --forget it removes
+// both if they are of this daemon, and asks nobody.
 Exit log_in(const Options& options, const Dialog& dialog, std::ostream& out, std::ostream& err);
 
 }  // namespace lockstep::cli

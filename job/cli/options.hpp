@@ -130,7 +130,7 @@ struct Options {
     std::string secret;       // its name
     std::string secret_file;  // with the value
     bool secret_from_env = false;
-    bool forget = false;  // slurm-token
+    bool forget = false;  // slurm-token, login
     std::string role;
     std::vector<std::string> scopes;
     std::string expires;

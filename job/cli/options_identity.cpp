@@ -51,6 +51,8 @@ void declare_identity(CLI::App& app, Options& options) {
     login->add_option("URL", options.login_url, "Where it is: https://host:port")
         ->required()
         ->type_name("URL");
+    login->add_flag("--forget", options.forget,
+                    "Delete what is stored of it; the token itself works until it is revoked");
     // All verbs take these; here they answer what would be asked.
     login
         ->add_option("--fingerprint", options.fingerprint,

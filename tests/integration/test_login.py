@@ -100,6 +100,18 @@ class Login(harness.TestCase):
         self.assertEqual(empty.returncode, 2, empty.stderr)
         self.assertFalse(self.kept.exists())
 
+    def test_what_was_kept_is_forgotten_and_the_token_works_on(self):
+        self.lockstep("login", self.daemon.url, "--fingerprint", self.daemon.fingerprint,
+                      LOCKSTEP_TOKEN=self.daemon.token)
+        done = self.lockstep("login", self.daemon.url, "--forget")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("lockstep token revoke", done.stdout)
+        self.assertEqual(list(self.kept.iterdir()), [])
+        access = ("--url", self.daemon.url, "--fingerprint", self.daemon.fingerprint)
+        self.assertEqual(self.lockstep("jobs", *access).returncode, 5)
+        self.assertEqual(self.lockstep("jobs", *access, LOCKSTEP_TOKEN=self.daemon.token).returncode, 0)
+        self.assertEqual(self.lockstep("login", self.daemon.url, "--forget").returncode, 3)
+
     def test_a_daemon_with_another_certificate_is_refused_until_the_next_login(self):
         self.lockstep("login", self.daemon.url, "--fingerprint", self.daemon.fingerprint,
                       LOCKSTEP_TOKEN=self.daemon.token)

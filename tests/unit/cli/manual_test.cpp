@@ -272,6 +272,7 @@ TEST(Help, OfLoginHasWhatAnswersItsQuestions) {
     const std::string help = app.get_subcommand("login")->help();
     EXPECT_THAT(help, HasSubstr("--fingerprint HASH"));
     EXPECT_THAT(help, HasSubstr("--token-file FILE"));
+    EXPECT_THAT(help, HasSubstr("--forget"));
     for (const char* arguments : {"--fingerprint sha256:1 --token-file t login https://h",
                                   "login https://h --fingerprint sha256:1 --token-file t"}) {
         Options given;
