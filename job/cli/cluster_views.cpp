@@ -1,5 +1,6 @@
 #include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
 
 #include <cmath>
@@ -77,7 +78,8 @@ Lines node_view(const Terminal& terminal, const Json& node) {
         lines.emplace_back("no job's attempt on it is known");
         return lines;
     }
-    add("attempts", integer_text(history, "attempts") + " since " + short_time(history, "since"));
+    add("attempts",
+        integer_text(history, "attempts") + " since " + shown_time(terminal, history, "since"));
     add("faults", faults_text(history));
     if (integer_at(history, "slow").value_or(0) > 0) {
         add("slow", integer_text(history, "slow") + " times, for some of its ranks");
@@ -85,12 +87,12 @@ Lines node_view(const Terminal& terminal, const Json& node) {
     if (integer_at(history, "excluded").value_or(0) > 0) {
         add("left out", integer_text(history, "excluded") + " times by a job that it had failed");
     }
-    const std::string well = short_time(history, "healthy_at");
+    const std::string well = shown_time(terminal, history, "healthy_at");
     add("last well", well.empty() ? "never" : well);
     Table table({{"TIME"}, {"FAULT"}, {"JOB"}, {"WHAT", false, true}});
     for (const Json& fault : items_at(node, "faults")) {
         const std::string job = text_at(fault, "job");
-        table.row({short_time(fault, "time"), text_at(fault, "kind"),
+        table.row({shown_time(terminal, fault, "time"), text_at(fault, "kind"),
                    job.empty() ? "another's" : job, text_at(fault, "message")});
     }
     if (!table.empty()) {

@@ -68,13 +68,4 @@ std::optional<std::int64_t> time_of(const std::string& text) {
     return millis;
 }
 
-std::string short_time(const Json& object, std::string_view key) {
-    std::string text = text_at(object, key);
-    if (text.size() > 19) {
-        text.resize(19);
-        text[10] = ' ';
-    }
-    return text;
-}
-
 }  // namespace lockstep::cli

@@ -25,7 +25,5 @@ std::string integer_text(const Json& object, std::string_view key);
 std::optional<std::int64_t> time_at(const Json& object, std::string_view key);
 // Of such a text itself.
 std::optional<std::int64_t> time_of(const std::string& text);
-// The same for a person: 2026-11-21T01:02:03.456Z → 2026-11-21 01:02:03; "" when absent.
-std::string short_time(const Json& object, std::string_view key);
 
 }  // namespace lockstep::cli

@@ -7,6 +7,7 @@
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/login.hpp"
+#include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
 #include "job/model/spec/spec_secrets.hpp"
 
@@ -103,7 +104,7 @@ Exit list_secrets(Context& context) {
     }
     Table table({{"NAME", false, true}, {"SET"}});
     for (const Json& secret : items_at(*found, "items")) {
-        table.row({text_at(secret, "name"), text_at(secret, "set_at").substr(0, 16)});
+        table.row({text_at(secret, "name"), shown_time(context.terminal, secret, "set_at")});
     }
     print(context, table.lines(context.terminal));
     return Exit::ok;

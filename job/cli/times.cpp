@@ -2,7 +2,6 @@
 
 #include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
-#include "job/cli/terminal.hpp"
 
 #include <algorithm>
 #include <array>
@@ -26,6 +25,11 @@ std::string local_text(UnixMillis time, const char* format) {
 
 std::string local_time(UnixMillis time) {
     return local_text(time, "%Y-%m-%d %H:%M:%S %Z");
+}
+
+std::string shown_time(const Terminal& terminal, const Json& object, std::string_view key) {
+    const auto time = time_at(object, key);
+    return terminal.interactive && time ? local_time(*time) : text_at(object, key);
 }
 
 std::string local_clock(UnixMillis time) {

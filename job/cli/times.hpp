@@ -2,14 +2,20 @@
 #pragma once
 
 #include "job/base/clock.hpp"
+#include "job/base/json.hpp"
 #include "job/base/result.hpp"
+#include "job/cli/terminal.hpp"
 
 #include <string>
+#include <string_view>
 
 namespace lockstep::cli {
 
 // 2026-11-22 23:28:04 CET: local time with its zone.
 std::string local_time(UnixMillis time);
+// The field of an answer: local_time() on a terminal; in a pipe whole, in UTC, as it came. "" when
+// absent.
+std::string shown_time(const Terminal& terminal, const Json& object, std::string_view key);
 // 23:28:04, local time.
 std::string local_clock(UnixMillis time);
 // 23:28:04.184, local time.

@@ -3,6 +3,7 @@
 #include "job/base/text.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
 
 #include <iostream>
@@ -140,15 +141,17 @@ Lines tokens_table(const Terminal& terminal, const std::vector<Json>& tokens, Un
                  {"ENDS"}});
     for (const Json& token : tokens) {
         const auto end = time_at(token, "expires_at");
-        const std::string revoked = text_at(token, "revoked_at");
-        const std::string ends = !revoked.empty()     ? "revoked " + revoked.substr(0, 10)
+        const std::string used = shown_time(terminal, token, "last_used_at");
+        const std::string revoked = shown_time(terminal, token, "revoked_at");
+        const std::string expires = shown_time(terminal, token, "expires_at");
+        const std::string ends = !revoked.empty()     ? "revoked " + revoked
                                  : end && *end <= now ? "expired"
-                                                      : time_or(token, "expires_at", "never");
+                                 : expires.empty()    ? "never"
+                                                      : expires;
         const bool over = !revoked.empty() || (end && *end <= now);
         table.row({text_at(token, "id"), text_at(token, "name"), text_at(token, "user"),
-                   text_at(token, "role"), words(token),
-                   time_or(token, "last_used_at", "-").substr(0, 16),
-                   over ? paint(terminal, Style::dim, ends) : ends.substr(0, 16)});
+                   text_at(token, "role"), words(token), used.empty() ? "-" : used,
+                   over ? paint(terminal, Style::dim, ends) : ends});
     }
     return table.lines(terminal);
 }

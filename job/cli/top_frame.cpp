@@ -1,6 +1,7 @@
 // size: the columns, header lines and footer lines of one screen
 // TopView: how it is drawn.
 #include "job/cli/manual.hpp"
+#include "job/cli/times.hpp"
 #include "job/cli/top_view.hpp"
 #include "job/cli/views.hpp"
 
@@ -272,8 +273,8 @@ std::vector<std::string> TopView::head(const Terminal& terminal, const TopChoice
 }
 
 std::string TopView::anomaly_line(const Terminal& terminal, const TopAnomaly& anomaly) const {
-    std::string line =
-        "! " + (anomaly.time.size() > 19 ? anomaly.time.substr(11, 8) : anomaly.time);
+    const bool local = terminal.interactive && anomaly.at != 0;
+    std::string line = "! " + (local ? local_clock(anomaly.at) : anomaly.time);
     line += "  " + anomaly.kind;
     if (anomaly.kind != "slow_node" && anomaly.rank && *anomaly.rank >= 0) {
         line += "  rank " + std::to_string(*anomaly.rank);

@@ -296,11 +296,12 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     }
     facts.add("lost steps", lost_text(job));
     if (const Json& hang = at(job, "hang"); hang.is_object()) {
-        facts.add("HANGS", "since " + short_time(hang, "since") + ": " + text_at(hang, "message"));
+        facts.add("HANGS",
+                  "since " + moment_text(hang, "since", now) + ": " + text_at(hang, "message"));
     }
     if (const Json& desync = at(job, "desync"); desync.is_object()) {
         facts.add("WAITED FOR",
-                  "since " + short_time(desync, "since") + ": " + text_at(desync, "message"));
+                  "since " + moment_text(desync, "since", now) + ": " + text_at(desync, "message"));
     }
     facts.add("anomalies", anomalies_text(job));
     if (const auto saved = integer_at(job, "checkpoint_step")) {

@@ -1,10 +1,9 @@
 #include "job/cli/story.hpp"
 
 #include "job/cli/times.hpp"
+#include "tests/unit/cli/in_zone.hpp"
 
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 namespace lockstep::cli {
 namespace {
@@ -64,20 +63,6 @@ TEST(Story, WhatIsNoEventIsNoCrash) {
     }
     SUCCEED();
 }
-
-class InZone {
-  public:
-    explicit InZone(const char* zone) {
-        ::setenv("TZ", zone, 1);
-        ::tzset();
-    }
-    ~InZone() {
-        ::unsetenv("TZ");
-        ::tzset();
-    }
-    InZone(const InZone&) = delete;
-    InZone& operator=(const InZone&) = delete;
-};
 
 TEST(Times, AreLocalWithTheirZone) {
     const InZone zone("XST-9");  // nine hours east of Greenwich, by POSIX's own notation

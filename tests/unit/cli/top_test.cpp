@@ -4,6 +4,7 @@
 #include "job/cli/top_view.hpp"
 #include "job/cli/views.hpp"
 #include "tests/unit/cli/fake_daemon.hpp"
+#include "tests/unit/cli/in_zone.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,6 +84,7 @@ std::string screen_of(const std::vector<std::string>& lines) {
 }
 
 TEST(Top, OnASmallScreenWhatMattersMostStays) {
+    const InZone zone("UTC0");
     EXPECT_EQ(screen_of(some(true).frame(screen(40, 10), {})), R"(
 digits  running  step 120/400  00:02:00
 4/4 ranks  1 anomaly  0.0 s old
@@ -98,6 +100,7 @@ q quit  s sort: busy  ? help  1-4 of 4
 }
 
 TEST(Top, OnAUsualScreen) {
+    const InZone zone("UTC0");
     EXPECT_EQ(screen_of(some(false).frame(screen(80, 24), {})), R"(
 digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
 4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
@@ -232,7 +235,17 @@ TEST(Top, WhatRanksSendCannotSteerTheTerminal) {
     EXPECT_THAT(screen_of(view.frame(screen(160, 20), {})), HasSubstr("boo new line"));
 }
 
+// It was in UTC, which nothing said, and `events` of the same anomaly in local time.
+TEST(Top, AnAnomalyHasTheLocalTimeOnATerminalAndAllOfItInAPipe) {
+    const InZone zone("XST-9");
+    const TopView view = some(false);
+    EXPECT_THAT(screen_of(view.frame(screen(80, 24), {})), HasSubstr("! 10:04:55  straggler"));
+    EXPECT_THAT(screen_of(view.table(Terminal{})),
+                HasSubstr("! 2025-11-21T01:04:55.250Z  straggler"));
+}
+
 TEST(Top, AnOldAnomalyOrOneOfAnotherGenerationMarksNoRank) {
+    const InZone zone("UTC0");
     TopView view;
     view.take_job(top_job(), kNow);
     view.take_ranks(ranks(false), 0);
@@ -398,7 +411,7 @@ digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
 !     0  node-a   121     nan    31.0 ms  11.0 ms  19.9 ms  100 us  97 %  71.2 GiB  312 W  0.2 s
 x     3  node-b   119  0.5000          -  10.0 ms        -       -  97 %  71.2 GiB  312 W      -  exit 7
       1  node-a     -       -          -        -        -       -  97 %  71.2 GiB  312 W      -  waiting
-! 01:04:55  straggler  rank 2  on node-b  step 110  busy 3.0 times as long as the median
+! 2025-11-21T01:04:55.250Z  straggler  rank 2  on node-b  step 110  busy 3.0 times as long as the median
 )");
     EXPECT_EQ(run.err.str(), "");
 }

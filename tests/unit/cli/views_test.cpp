@@ -1,6 +1,7 @@
 #include "job/cli/views.hpp"
 
 #include "job/cli/fields.hpp"
+#include "tests/unit/cli/in_zone.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -183,12 +184,39 @@ TEST(CliViews, ANodeShowsWhatItWasBlamedFor) {
         text += line + "\n";
     }
     EXPECT_THAT(text, HasSubstr("3 in 90 days, 1 in 7: hang 1, node_lost 2"));
-    EXPECT_THAT(text, HasSubstr("12 since 2026-11-01 00:00:00"));
+    EXPECT_THAT(text, HasSubstr("12 since 2026-11-01T00:00:00.000Z"));
     EXPECT_THAT(text, HasSubstr("slow          2 times"));
     EXPECT_THAT(text, HasSubstr("last well     never"));
-    EXPECT_THAT(text, HasSubstr("2026-11-21 01:02:03  hang       another's"));
+    EXPECT_THAT(text, HasSubstr("2026-11-21T01:02:03.456Z  hang       another's"));
     EXPECT_THAT(text, HasSubstr("it was silent"));
     EXPECT_EQ(node_view(terminal, Json::parse(R"({"name":7,"history":[]})")).size(), 2U);
+}
+
+// They were in UTC, which nothing said, beside others in local time.
+TEST(CliViews, EveryTimeOnATerminalIsLocalWithItsZone) {
+    const InZone zone("XST-9");
+    Terminal terminal;
+    terminal.interactive = true;
+    terminal.width = 200;
+    const Json node = Json::parse(R"({"name":"n1","state":"idle","jobs":[],
+        "history":{"since":"2026-11-01T20:00:00.000Z","healthy_at":"2026-11-02T20:00:00.000Z"},
+        "faults":[{"time":"2026-11-21T20:02:03.456Z","kind":"hang"}]})");
+    const std::string seen = lines_of(node_view(terminal, node));
+    EXPECT_THAT(seen, HasSubstr("since 2026-11-02 05:00:00 XST\n"));
+    EXPECT_THAT(seen, HasSubstr("last well     2026-11-03 05:00:00 XST\n"));
+    EXPECT_THAT(seen, HasSubstr("2026-11-22 05:02:03 XST  hang"));
+    const Json job = Json::parse(R"({"name":"a","state":"running",
+        "hang":{"since":"2026-11-21T20:00:00.000Z","message":"no step"},
+        "desync":{"since":"2026-11-21T20:01:00.000Z","message":"rank 2"}})");
+    const std::string shown = lines_of(job_view(terminal, job, *time_of("2026-11-21T20:05:00Z")));
+    EXPECT_THAT(shown, HasSubstr("since 2026-11-22 05:00:00 XST (5m ago): no step"));
+    EXPECT_THAT(shown, HasSubstr("since 2026-11-22 05:01:00 XST (4m ago): rank 2"));
+    const Json token = Json::parse(R"({"id":"tk-1","name":"n","user":"u","role":"user",
+        "last_used_at":"2026-11-21T20:00:00.000Z","expires_at":"2026-12-21T20:00:00.000Z"})");
+    EXPECT_THAT(lines_of(tokens_table(terminal, {token}, 0)),
+                HasSubstr("2026-11-22 05:00:00 XST  2026-12-22 05:00:00 XST"));
+    EXPECT_THAT(lines_of(tokens_table(Terminal{}, {token}, 0)),
+                HasSubstr("2026-11-21T20:00:00.000Z  2026-12-21T20:00:00.000Z"));
 }
 
 TEST(CliViews, TimesAreReadToTheMillisecond) {
