@@ -114,7 +114,7 @@ struct Options {
     std::string x;          // "" = step, or time if the range is one of times
     std::string from;       // series; "" = all
     std::string to;
-    std::string sort = "busy";    // top
+    std::string sort;             // top; "" = busy, or step where no rank has that
     double interval_seconds = 1;  // top
     std::int64_t points = 0;      // 0 = what fits
     // export; the ranks are `ranks`

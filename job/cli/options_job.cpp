@@ -100,10 +100,10 @@ void declare_one_job(CLI::App& app, Options& options) {
     ranks->add_flag("--watch", options.watch, "Refresh until the job has ended");
     CLI::App* top = job_verb(app, options, "top",
                              "Watch the ranks of a job: those that are busy longest first");
-    top->add_option("--sort", options.sort, "Sort order; s switches it")
+    top->add_option("--sort", options.sort,
+                    "Sort order; s switches it (default: busy, or step where no rank has that)")
         ->check(one_of({"busy", "loss", "step", "gpu", "rank"}))
-        ->type_name("busy|loss|step|gpu|rank")
-        ->capture_default_str();
+        ->type_name("busy|loss|step|gpu|rank");
     top->add_flag("-r,--reverse", options.reverse, "Reverse the order");
     top->add_option("--interval", options.interval_seconds, "Refresh interval in seconds")
         ->check(decimal_number(0.2, 3600))

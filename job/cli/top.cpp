@@ -1,3 +1,4 @@
+// size: what asks, what asks beside the keys, and the loop of one screen
 // lockstep top: the ranks of a job, those to look at first, again and again.
 #include "job/base/unique_fd.hpp"
 #include "job/cli/cli_limits.hpp"
@@ -185,8 +186,9 @@ class Top {
 
     Exit run() {
         const Options& options = context_.options;
-        const auto sort = parse_top_sort(options.sort);
-        choice_.sort = sort.value_or(TopSort::busy);  // the option takes only these words
+        const auto sort = parse_top_sort(options.sort);  // the option takes only its words
+        choice_.sort = sort.value_or(TopSort::busy);
+        usual_ = !sort;
         choice_.reversed = options.reverse;
         const bool live = terminal_.interactive && !options.once && !options.json;
         Ask first = window();
@@ -203,7 +205,14 @@ class Top {
             print_json(context_, out);
             return Exit::ok;
         }
-        take(answer);
+        if (take(answer)) {
+            first.sort = sort_query(choice_);
+            answer = source_.look(first);
+            if (answer.error) {
+                return report(context_, *answer.error);
+            }
+            take(answer);
+        }
         if (!live) {
             print(context_, view_.table(terminal_));
             return Exit::ok;
@@ -228,13 +237,17 @@ class Top {
         return ask;
     }
 
-    void take(const Answer& answer) {
+    // Whether the ranks have to be asked for in another order.
+    bool take(const Answer& answer) {
         answered_ = context_.clock.steady();
         view_.take_job(answer.job, context_.clock.wall());
         view_.take_ranks(answer.ranks, answer.asked.offset);
         for (const Json& event : answer.anomalies) {
             view_.take_event(event);
         }
+        const TopSort before = choice_.sort;
+        choice_.sort = usual_ ? view_.usual_sort() : before;
+        return choice_.sort != before;
     }
 
     // Until the job is over or somebody has seen enough. The terminal is given back at the return.
@@ -278,8 +291,12 @@ class Top {
                 }
             }
             if (auto answer = asker.take()) {
+                const TopSort before = choice_.sort;
                 if (const auto end = answered(*answer)) {
                     return end;
+                }
+                if (choice_.sort != before) {
+                    asker.ask(window());
                 }
             }
         }
@@ -317,6 +334,7 @@ class Top {
         const std::size_t before = choice_.first;
         switch (key) {
             case Key::sort:
+                usual_ = false;
                 choice_.sort = static_cast<TopSort>((static_cast<std::size_t>(choice_.sort) + 1) %
                                                     kTopSorts.size());
                 choice_.first = 0;
@@ -381,6 +399,7 @@ class Top {
     Source source_;
     Terminal terminal_;
     TopChoice choice_;
+    bool usual_ = true;  // nobody has said by what to sort
     TopView view_;
     Steady::time_point answered_;
     std::optional<Error> failure_;

@@ -231,10 +231,9 @@ std::vector<std::string> TopView::head(const Terminal& terminal, const TopChoice
                         {share, 6},
                         {run_seconds_ ? format_clock(*run_seconds_) : "", 7},
                         {paint(terminal, Style::dim, id_), 5}})};
-    std::string ranks = std::to_string(total_) + " ranks";
-    if (reporting_) {
-        ranks = std::to_string(*reporting_) + "/" + ranks;
-    }
+    const std::string total = std::to_string(total_);
+    const std::string ranks =
+        reporting_ ? std::to_string(*reporting_) + "/" + total + " reporting" : total + " ranks";
     const auto count = [](std::int64_t number, const char* one) {
         return std::to_string(number) + " " + one + (number == 1 ? "" : "s");
     };

@@ -122,6 +122,14 @@ void TopView::take_ranks(const Json& ranks, std::size_t offset) {
     samples_per_second_ = number_at(ranks, "samples_per_second");
 }
 
+TopSort TopView::usual_sort() const {
+    const auto busy = [](const TopRow& row) { return row.busy.has_value(); };
+    const auto step = [](const TopRow& row) { return row.step.has_value(); };
+    const bool by_step = std::none_of(rows_.begin(), rows_.end(), busy) &&
+                         std::any_of(rows_.begin(), rows_.end(), step);
+    return by_step ? TopSort::step : TopSort::busy;
+}
+
 void TopView::take_event(const Json& event) {
     if (text_at(event, "kind") != "anomaly") {
         return;

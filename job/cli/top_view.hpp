@@ -64,6 +64,8 @@ class TopView {
 
     const std::string& state() const { return state_; }
     std::size_t ranks() const { return total_; }
+    // What they are sorted by if nobody says: by step where steps are all that their script tells.
+    TopSort usual_sort() const;
     // The place nearest to `first` from which the screen is full.
     std::size_t clamp(std::size_t first, const Terminal& terminal, const TopChoice& choice) const;
     // How many ranks are on the screen.

@@ -221,7 +221,7 @@ class Top(OnATerminal):
         top = self.top()
         self.assertTrue(top.screen.alternate)
         self.assertFalse(termios.tcgetattr(top.slave)[3] & (termios.ECHO | termios.ICANON))
-        shown = top.shows("running", "4/4 ranks", "samples/s", "4.0 ms", "BUSY▼")
+        shown = top.shows("running", "4/4 reporting", "samples/s", "4.0 ms", "BUSY▼")
         self.assertEqual(self.order(shown), [3, 2, 1, 0])
         shown = top.shows("nonfinite  rank 1", "nan")
         self.assertRegex(shown, r"(?m)^! +1 ")

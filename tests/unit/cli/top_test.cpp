@@ -87,7 +87,7 @@ TEST(Top, OnASmallScreenWhatMattersMostStays) {
     const InZone zone("UTC0");
     EXPECT_EQ(screen_of(some(true).frame(screen(40, 10), {})), R"(
 digits  running  step 120/400  00:02:00
-4/4 ranks  1 anomaly  0.0 s old
+4/4 reporting  1 anomaly  0.0 s old
    RANK    STEP       LOSS     BUSY▼
 !     2     120     0.5123   30.0 ms
 !     0     121        nan   11.0 ms
@@ -103,7 +103,7 @@ TEST(Top, OnAUsualScreen) {
     const InZone zone("UTC0");
     EXPECT_EQ(screen_of(some(false).frame(screen(80, 24), {})), R"(
 digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
-4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
+4/4 reporting  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
    RANK  NODE      STEP       LOSS  STEP TIME     BUSY▼      WAIT     AGE
 !     2  node-b     120     0.5123    31.0 ms   30.0 ms    800 us   0.4 s
 !     0  node-a     121        nan    31.0 ms   11.0 ms   19.9 ms   0.2 s
@@ -134,7 +134,7 @@ TEST(Top, OnAWideScreenEveryColumnIsThere) {
     ASSERT_EQ(lines.size(), 50U);
     EXPECT_EQ(screen_of({lines.begin(), lines.begin() + 7}), R"(
 digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
-4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
+4/4 reporting  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
    RANK  NODE      STEP       LOSS  STEP TIME     BUSY▼      WAIT      DATA    GPU    MEMORY   POWER     AGE
 !     2  node-b     120     0.5123    31.0 ms   30.0 ms    800 us    200 us   97 %  71.2 GiB   312 W   0.4 s  straggler
 !     0  node-a     121        nan    31.0 ms   11.0 ms   19.9 ms    100 us   97 %  71.2 GiB   312 W   0.2 s
@@ -405,7 +405,7 @@ TEST(CliTop, InAPipeIsOneTableOfAllRanks) {
     EXPECT_EQ(run.verb("top"), Exit::ok);
     EXPECT_EQ("\n" + run.out.str(), R"(
 digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
-4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
+4/4 reporting  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
    RANK  NODE    STEP    LOSS  STEP TIME     BUSY     WAIT    DATA   GPU    MEMORY  POWER    AGE  NOTE
 !     2  node-b   120  0.5123    31.0 ms  30.0 ms   800 us  200 us  97 %  71.2 GiB  312 W  0.4 s  straggler
 !     0  node-a   121     nan    31.0 ms  11.0 ms  19.9 ms  100 us  97 %  71.2 GiB  312 W  0.2 s
@@ -414,6 +414,41 @@ x     3  node-b   119  0.5000          -  10.0 ms        -       -  97 %  71.2 G
 ! 2025-11-21T01:04:55.250Z  straggler  rank 2  on node-b  step 110  busy 3.0 times as long as the median
 )");
     EXPECT_EQ(run.err.str(), "");
+}
+
+// It said "0/4 ranks" of four that run.
+TEST(Top, HowManyReportIsSaidAsThat) {
+    TopView view = some(false);
+    Json silent = ranks(false);
+    silent["ranks_reporting"] = 0;
+    view.take_ranks(silent, 0);
+    EXPECT_THAT(view.frame(screen(80, 24), {}).at(1), ::testing::StartsWith("0/4 reporting  "));
+    silent.erase("ranks_reporting");
+    view.take_ranks(silent, 0);
+    EXPECT_THAT(view.frame(screen(80, 24), {}).at(1), ::testing::StartsWith("4 ranks  "));
+}
+
+// They were sorted by a column of dashes.
+TEST(CliTop, RanksThatNobodyIsKnownToWaitForAreSortedByStepUnlessAnotherIsAskedFor) {
+    const std::string base = std::string("GET /v1/jobs/") + kId;
+    const auto asked = [&](const Json& answer, const std::string& sort) {
+        FakeDaemon daemon;
+        daemon.on(base + "/ranks", 200, dump_json(answer));
+        daemon.on(base, 200, R"({"state":"running"})");
+        Cli run(daemon);
+        run.options.id = kId;
+        run.options.sort = sort;
+        EXPECT_EQ(run.verb("top"), Exit::ok);
+        return daemon.asked.back().target;
+    };
+    Json steps = parsed(R"({"total":2,"items":[{"rank":0},{"rank":1,"step":7,"loss":0.5}]})");
+    EXPECT_THAT(asked(steps, ""), HasSubstr("/ranks?sort=step&"));
+    EXPECT_THAT(asked(steps, "busy"), HasSubstr("/ranks?sort=-busy_seconds&"));
+    steps["items"][0]["busy_seconds"] = 0.1;
+    EXPECT_THAT(asked(steps, ""), HasSubstr("/ranks?sort=-busy_seconds&"));
+    const Json nothing = parsed(R"({"total":1,"items":[{"rank":0}]})");
+    EXPECT_THAT(asked(nothing, ""), HasSubstr("/ranks?sort=-busy_seconds&"))
+        << "what its script will tell is not known yet";
 }
 
 TEST(CliTop, EventsAreReadOnlyIfThereAreAnomalies) {
