@@ -224,7 +224,7 @@ void LocalScheduler::take_up(Attempt& attempt, const std::vector<ClaimState>& cl
     ledger_.occupy(attempt.id, ledger_.need(attempt.request.resources),
                    read_gpus(attempt.request.directory));
     attempt.state = Attempt::State::running;
-    log::info("attempt adopted", {{"id", attempt.id}});
+    log::info("attempt adopted", {{"job", attempt.request.job.value}, {"id", attempt.id}});
     for (std::size_t i = 0; i < claims.size(); ++i) {
         const auto node = static_cast<std::int32_t>(i);
         const auto& directory = attempt.request.directory;
@@ -255,8 +255,9 @@ void LocalScheduler::start(Attempt& attempt) {
             agent_ended(attempt, node, "could not be started: " + kept.error().message);
         }
     }
-    log::info("attempt started",
-              {{"id", attempt.id}, {"nodes", attempt.request.resources.allocated_nodes()}});
+    log::info("attempt started", {{"job", attempt.request.job.value},
+                                  {"id", attempt.id},
+                                  {"nodes", attempt.request.resources.allocated_nodes()}});
     announce(attempt);
     end_if_over(attempt);
 }
@@ -344,7 +345,8 @@ void LocalScheduler::agent_ended(Attempt& attempt, std::int32_t node_rank, const
                                  attempt.nodes[static_cast<std::size_t>(node_rank)] + " " + how +
                                  " and left no result";
         attempt.message += (attempt.message.empty() ? "" : "; ") + what;
-        log::warn("agent lost", {{"id", attempt.id}, {"what", what}});
+        log::warn("agent lost",
+                  {{"job", attempt.request.job.value}, {"id", attempt.id}, {"what", what}});
     }
     announce(attempt);
 }
@@ -469,7 +471,8 @@ Task<Status> LocalScheduler::cancel(JobId job, std::int32_t attempt) {
 Task<void> LocalScheduler::enforce(AttemptPointer attempt) {
     co_await sleep_on(attempt->kill_timer, options_.kill_after);
     if (!stopped_ && attempt->state == Attempt::State::running) {
-        log::warn("agents did not end in time, killing them", {{"id", attempt->id}});
+        log::warn("agents did not end in time, killing them",
+                  {{"job", attempt->request.job.value}, {"id", attempt->id}});
         signal_all(*attempt, SIGKILL);
     }
 }

@@ -99,6 +99,7 @@ Task<void> SlurmScheduler::audit(const JobTable& table) {
     for (const std::int64_t id : numbers) {
         Leftover& one = leftovers_[id];
         const auto attempt = attempt_of_name(one.name);
+        const std::string job = attempt ? attempt->job.value : "";
         if (one.ended_at == 0 && attempt) {
             auto asking = end_of_(attempt->job, attempt->attempt);
             const auto ended = co_await std::move(asking);
@@ -118,11 +119,14 @@ Task<void> SlurmScheduler::audit(const JobTable& table) {
             counters_.leftovers_cancelled += one.cancelled ? 0 : 1;
             one.cancelled = now;
             log::warn("Slurm held a job of an attempt that has ended; it is cancelled",
-                      {{"name", one.name}, {"slurm_job", id}});
+                      {{"job", job}, {"name", one.name}, {"slurm_job", id}});
             hurry();
         } else {
             log::warn("cannot cancel a job of an attempt that has ended",
-                      {{"name", one.name}, {"slurm_job", id}, {"what", done.error().message}});
+                      {{"job", job},
+                       {"name", one.name},
+                       {"slurm_job", id},
+                       {"what", done.error().message}});
         }
     }
     counters_.leftovers = static_cast<std::uint64_t>(

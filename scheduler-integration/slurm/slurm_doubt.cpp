@@ -80,7 +80,9 @@ Task<void> SlurmScheduler::keep_doubt(TrackedPointer tracked) {
     const Status written = co_await on_thread<Status>(files_, write);
     if (!written) {
         log::warn("cannot note since when a submission is in doubt",
-                  {{"name", tracked->attempt.name}, {"what", written.error().message}});
+                  {{"job", tracked->attempt.request.job.value},
+                   {"name", tracked->attempt.name},
+                   {"what", written.error().message}});
     }
 }
 

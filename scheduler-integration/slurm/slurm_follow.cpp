@@ -291,13 +291,15 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
         take_rows(tracked->attempt, found == rows.end() ? none : found->second, asked, patience());
         if (was_in_doubt && tracked->attempt.stage == SlurmAttempt::Stage::refused) {
             ++counters_.refused;
-            log::warn("Slurm refuses a job",
-                      {{"name", tracked->attempt.name}, {"what", tracked->attempt.message}});
+            log::warn("Slurm refuses a job", {{"job", tracked->attempt.request.job.value},
+                                              {"name", tracked->attempt.name},
+                                              {"what", tracked->attempt.message}});
         }
         if (was_in_doubt && tracked->attempt.stage == SlurmAttempt::Stage::known) {
             ++counters_.adopted;
-            log::info("found in Slurm and taken up",
-                      {{"name", tracked->attempt.name}, {"slurm_job", tracked->attempt.id}});
+            log::info("found in Slurm and taken up", {{"job", tracked->attempt.request.job.value},
+                                                      {"name", tracked->attempt.name},
+                                                      {"slurm_job", tracked->attempt.id}});
         }
         keep_job(tracked);
     }

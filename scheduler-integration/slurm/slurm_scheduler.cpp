@@ -258,7 +258,9 @@ Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
 void SlurmScheduler::note_unwritten(Tracked& tracked, const std::string& why) {
     std::string words = "cannot write the batch script: " + why;
     if (!std::exchange(tracked.unwritten, true)) {
-        log::warn("cannot write a batch script", {{"name", tracked.attempt.name}, {"what", why}});
+        log::warn("cannot write a batch script", {{"job", tracked.attempt.request.job.value},
+                                                  {"name", tracked.attempt.name},
+                                                  {"what", why}});
     }
     tracked.attempt.message = std::move(words);
     tracked.attempt.not_before = clock_.steady() + options_.poll_min;
@@ -305,17 +307,22 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
     switch (attempt.stage) {
         case SlurmAttempt::Stage::known:
             ++counters_.submitted;
-            log::info("handed to Slurm", {{"name", attempt.name}, {"slurm_job", attempt.id}});
+            log::info("handed to Slurm", {{"job", attempt.request.job.value},
+                                          {"name", attempt.name},
+                                          {"slurm_job", attempt.id}});
             break;
         case SlurmAttempt::Stage::refused:
             ++counters_.refused;
-            log::warn("Slurm refuses a job", {{"name", attempt.name}, {"what", reply.message}});
+            log::warn("Slurm refuses a job", {{"job", attempt.request.job.value},
+                                              {"name", attempt.name},
+                                              {"what", reply.message}});
             break;
         case SlurmAttempt::Stage::in_doubt:
             if (!attempt.denied) {
                 ++counters_.unclear;
-                log::warn("a submission of unknown outcome",
-                          {{"name", attempt.name}, {"what", reply.message}});
+                log::warn("a submission of unknown outcome", {{"job", attempt.request.job.value},
+                                                              {"name", attempt.name},
+                                                              {"what", reply.message}});
             }
             hurry();
             tasks_.spawn("doubt", keep_doubt(tracked));
@@ -326,7 +333,9 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
             }
             if (reply.kind == SubmitReply::Kind::rejected) {  // to be asked in another way
                 log::warn("Slurm has too few nodes without those that failed",
-                          {{"name", attempt.name}, {"what", reply.message}});
+                          {{"job", attempt.request.job.value},
+                           {"name", attempt.name},
+                           {"what", reply.message}});
                 break;
             }
             [[fallthrough]];
@@ -393,7 +402,8 @@ void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
     tracked->attempt.claimed_at = clock_.steady();
     if (tracked->attempt.id != *id) {
         log::warn("an attempt runs in another Slurm job than the one that was acknowledged",
-                  {{"name", tracked->attempt.name},
+                  {{"job", tracked->attempt.request.job.value},
+                   {"name", tracked->attempt.name},
                    {"acknowledged", tracked->attempt.id},
                    {"claimed", *id}});
         tracked->attempt.id = *id;

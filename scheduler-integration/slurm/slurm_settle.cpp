@@ -66,15 +66,20 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
             if (attempt.stage == SlurmAttempt::Stage::gone && acknowledged) {
                 ++counters_.forgotten;
                 log::warn("Slurm has forgotten a job that it had acknowledged",
-                          {{"name", attempt.name}, {"claimed", attempt.claimed}});
+                          {{"job", attempt.request.job.value},
+                           {"name", attempt.name},
+                           {"claimed", attempt.claimed}});
             }
             if (attempt.stage == SlurmAttempt::Stage::refused && attempt.unseen_in_a_row > 0) {
                 ++counters_.refused;
                 log::warn("squeue does not show what Slurm takes; it is not submitted again",
-                          {{"name", attempt.name}, {"what", attempt.message}});
+                          {{"job", attempt.request.job.value},
+                           {"name", attempt.name},
+                           {"what", attempt.message}});
                 const Status all = co_await end_unseen(tracked);
                 if (!all) {
-                    log::warn("cannot cancel a Slurm job", {{"what", all.error().message}});
+                    log::warn("cannot cancel a Slurm job",
+                              {{"job", attempt.request.job.value}, {"what", all.error().message}});
                 }
             }
         }
@@ -94,7 +99,9 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
     }
     for (std::size_t& told = tracked->stillborn_told; told < attempt.stillborn.size(); ++told) {
         log::warn("a Slurm job that no agent had claimed is submitted again",
-                  {{"name", attempt.name}, {"why", attempt.stillborn[told].how}});
+                  {{"job", attempt.request.job.value},
+                   {"name", attempt.name},
+                   {"why", attempt.stillborn[told].how}});
     }
     // A copy: an agent may claim one while another is being ended.
     const std::vector<std::int64_t> surplus = attempt.surplus;
@@ -103,8 +110,10 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
             continue;
         }
         ++counters_.surplus;
-        log::warn("ending a surplus copy of an attempt",
-                  {{"name", attempt.name}, {"slurm_job", id}, {"kept", attempt.id}});
+        log::warn("ending a surplus copy of an attempt", {{"job", attempt.request.job.value},
+                                                          {"name", attempt.name},
+                                                          {"slurm_job", id},
+                                                          {"kept", attempt.id}});
         co_await end(tracked, id);
     }
     if (nobody_came(attempt, asked, patience())) {
@@ -155,11 +164,13 @@ Task<void> SlurmScheduler::abandon(TrackedPointer tracked) {
     }
     if (!done) {
         log::warn("cannot cancel a Slurm job that no agent has come from",
-                  {{"slurm_job", id}, {"what", done.error().message}});
+                  {{"job", attempt.request.job.value},
+                   {"slurm_job", id},
+                   {"what", done.error().message}});
     } else if (attempt.claimed == 0 && attempt.id == id) {
         attempt.abandoned = true;
         log::warn("no agent has come from a running Slurm job; it is cancelled",
-                  {{"name", attempt.name}, {"slurm_job", id}});
+                  {{"job", attempt.request.job.value}, {"name", attempt.name}, {"slurm_job", id}});
     }
 }
 
@@ -204,7 +215,9 @@ Task<Status> SlurmScheduler::end_unseen(TrackedPointer tracked) {
 Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {
     const Status done = co_await backend_->cancel(id, tracked->attempt.name_of(id));
     if (!done) {
-        log::warn("cannot cancel a Slurm job", {{"slurm_job", id}, {"what", done.error().message}});
+        log::warn("cannot cancel a Slurm job", {{"job", tracked->attempt.request.job.value},
+                                                {"slurm_job", id},
+                                                {"what", done.error().message}});
     } else if (id == tracked->attempt.id) {
         tracked->attempt.cancelled = true;
         hurry();

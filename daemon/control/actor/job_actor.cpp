@@ -240,9 +240,10 @@ Task<void> JobActor::conclude() {
 
 void JobActor::finish() {
     finished_ = true;
-    log::info("job finished", {{"job", job().id.value},
-                               {"state", to_string(job().state)},
-                               {"cause", job().cause.message}});
+    const auto say = job().state == JobState::failed ? log::warn : log::info;
+    say("job finished", {{"job", job().id.value},
+                         {"state", to_string(job().state)},
+                         {"cause", job().cause.message}});
     perform(machine_.say_stop("the job is over"));
     // Whatever is still in the queue is answered as late news.
     std::deque<JobInput> late;

@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/machine/command_once.hpp"
+#include "job/base/log.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -33,6 +34,19 @@ Task<Result<std::string>> carry_out(net::io_context& io, std::shared_ptr<JobActo
         co_await net::async_initiate<decltype(token), void(Status)>(std::move(wait), token);
     LOCKSTEP_CO_TRY(done);
     co_return *actor->view();
+}
+
+// By the number that the cluster's own records have it under, where it has one already.
+void log_cancel(const std::string& user, const Job& job, const Scheduler& scheduler) {
+    const Attempt* attempt = job.attempt();
+    const auto cluster_job = attempt == nullptr ? std::optional<ClusterLabel>{}
+                                                : scheduler.cluster_label(attempt->scheduler_id);
+    if (cluster_job) {
+        log::info("cancel requested",
+                  {{"job", job.id.value}, {"user", user}, {cluster_job->name, cluster_job->value}});
+    } else {
+        log::info("cancel requested", {{"job", job.id.value}, {"user", user}});
+    }
 }
 
 // What is known of the key: the command was done under it, or another one was; nothing: it is new.
@@ -80,7 +94,11 @@ Task<Result<std::string>> JobCommands::cancel(Caller caller, std::string id) {
     }
     CancelInput input;
     input.by = caller.user;
-    co_return co_await carry_out(context_.io, *actor, std::move(input));
+    auto done = co_await carry_out(context_.io, *actor, std::move(input));
+    if (done) {
+        log_cancel(caller.user, (*actor)->job(), context_.scheduler);
+    }
+    co_return done;
 }
 
 template <class Input>

@@ -322,6 +322,8 @@ Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest r
     registry_.count_submitted(made->jobs.size());
     std::vector<JobRegistry::ActorPtr> actors;
     for (Job& job : made->jobs) {
+        log::info("job submitted",
+                  {{"job", job.id.value}, {"name", job.spec.name}, {"user", caller.user}});
         actors.push_back(lifecycle_.begin(std::move(job)));
     }
     for (std::size_t i = 0; i < made->events.size() && context_.bus.has_subscribers(); ++i) {

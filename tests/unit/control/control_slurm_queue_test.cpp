@@ -1,4 +1,5 @@
 // An attempt until its agents call in: handed over, sought, held, refused, a second copy of itself.
+#include "tests/support/log_lines.hpp"
 #include "tests/unit/control/control_slurm_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -58,6 +59,31 @@ TEST_F(ControlSlurmTest, ARefusalEndsTheJobWithTheSchedulersWords) {
     until([&] { return state(id) == "failed"; }, "failed");
     EXPECT_EQ(show(id)["cause"]["class"], "scheduler");
     EXPECT_EQ(show(id)["cause"]["message"], "Invalid account");
+}
+
+// The journal had a line for a job only once something was wrong with it, and one that failed was
+// as loud as one that succeeded.
+TEST_F(ControlSlurmTest, TheLogSaysOfAJobWhoSubmittedAndCancelledItAndWarnsOfOneThatFailed) {
+    const test::LogLines log;
+    scheduler_.seen.state = AllocationState::pending;
+    const std::string id = submit()->id;
+    until([&] { return scheduler_id(id) == "17"; }, "placed");
+    EXPECT_THAT(log.text(),
+                HasSubstr("level=info msg=\"job submitted\" job=" + id + " name=t user=ada\n"));
+    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id); };
+    wait(cancel());
+    EXPECT_THAT(log.text(), HasSubstr("level=info msg=\"cancel requested\" job=" + id +
+                                      " user=ada slurm_job_id=17\n"));
+    until([&] { return state(id) == "cancelled"; }, "cancelled");
+    EXPECT_THAT(log.text(),
+                HasSubstr("level=info msg=\"job finished\" job=" + id + " state=cancelled"));
+
+    scheduler_.handover = {Handover::Kind::refused, "", "Invalid account", ""};
+    scheduler_.seen.kind = Observation::Kind::absent;
+    const std::string bad = submit()->id;
+    until([&] { return state(bad) == "failed"; }, "failed");
+    EXPECT_THAT(log.text(),
+                HasSubstr("level=warn msg=\"job finished\" job=" + bad + " state=failed"));
 }
 
 TEST_F(ControlSlurmTest, AJobIsHeldAndReleasedAsTheSchedulerSays) {

@@ -3,6 +3,7 @@
 // and do what the test's folder tells them.
 #include "scheduler-integration/local/local_scheduler.hpp"
 
+#include "tests/support/log_lines.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>
@@ -184,6 +185,17 @@ TEST_F(LocalSchedulerTest, StartsOneAgentPerNodeAndSaysWhenAllHaveEnded) {
     ASSERT_TRUE(until_state("j", AllocationState::ended));
     EXPECT_THAT(poll("j").lost_nodes, IsEmpty());
     EXPECT_THAT(changes, testing::Contains("j/1"));
+}
+
+// They had only the attempt's name, and a job's own lines are to be found by its id.
+TEST_F(LocalSchedulerTest, LinesOfTheLogAboutAnAttemptNameItsJob) {
+    const LogLines log;
+    submit(request("j"));
+    ASSERT_TRUE(until_ready("j"));
+    EXPECT_THAT(log.text(), HasSubstr("msg=\"attempt started\" job=j id=local-j-a1 nodes=1\n"));
+    tell("j", "crash-0");
+    ASSERT_TRUE(until_state("j", AllocationState::ended));
+    EXPECT_THAT(log.text(), HasSubstr("msg=\"agent lost\" job=j id=local-j-a1 "));
 }
 
 TEST_F(LocalSchedulerTest, SubmittingAgainChangesNothing) {

@@ -1,5 +1,6 @@
 // The Slurm scheduler with a Slurm of the test's own: turns, the budget of queries, what is asked
 // when.
+#include "tests/support/log_lines.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/unit/slurm/slurm_scheduler_fixture.hpp"
 
@@ -63,6 +64,33 @@ TEST_F(SlurmSchedulerTest, NothingIsHandedToASlurmThatDoesNotAnswer) {
     slurm_->answers = true;
     until([&] { return hand_over(job); });
     EXPECT_EQ(slurm_->ids, 1);
+}
+
+// The name in Slurm has the job's id in small letters: whoever looked for a job in the journal by
+// its id missed that Slurm had taken or refused it.
+TEST_F(SlurmSchedulerTest, WhatSlurmAnswersIsLoggedUnderTheJobsOwnId) {
+    const test::LogLines log;
+    const auto logged = [&log](const std::string& words, int number) {
+        return log.text().find(" msg=\"" + words + "\" job=" + job_name(number) + " name=t-") !=
+               std::string::npos;
+    };
+    start();
+    AttemptRequest taken = request(job_name(1));
+    until([&] { return hand_over(taken); });
+    until([&] { return logged("handed to Slurm", 1); });
+    slurm_->says = SubmitReply{};
+    slurm_->says->kind = SubmitReply::Kind::rejected;
+    AttemptRequest refused = request(job_name(2));
+    until([&] {
+        hand_over(refused);
+        return logged("Slurm refuses a job", 2);
+    });
+    slurm_->says->kind = SubmitReply::Kind::ambiguous;
+    AttemptRequest unclear = request(job_name(3));
+    until([&] {
+        hand_over(unclear);
+        return logged("a submission of unknown outcome", 3);
+    });
 }
 
 TEST_F(SlurmSchedulerTest, WhatIsLeftOfAJobThatIsOverIsEndedAfterAWhile) {
