@@ -67,6 +67,7 @@ SlurmValues values_of(const SlurmCounters& counters) {
     out.leftovers_cancelled = counters.leftovers_cancelled;
     out.reachable = counters.reachable;
     out.pending_reasons = counters.pending_reasons;
+    out.jobs = counters.jobs;
     return out;
 }
 

@@ -27,6 +27,27 @@ Gauge& slurm_gauge(Registry& registry, const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
 }
 
+// The family has what `now` has, and no series of what was there before; `gauges` are those it has.
+template <class Key>
+void show_gauges(prometheus::Family<Gauge>& family, std::map<Key, Gauge*>& gauges,
+                 const std::map<Key, std::uint64_t>& now, const auto& labels_of) {
+    for (auto one = gauges.begin(); one != gauges.end();) {
+        if (now.count(one->first) == 0) {
+            family.Remove(one->second);
+            one = gauges.erase(one);
+        } else {
+            ++one;
+        }
+    }
+    for (const auto& [key, jobs] : now) {
+        Gauge*& gauge = gauges[key];
+        if (gauge == nullptr) {
+            gauge = &family.Add(labels_of(key));
+        }
+        gauge->Set(static_cast<double>(jobs));
+    }
+}
+
 }  // namespace
 
 struct SlurmMetrics::Families {
@@ -48,6 +69,10 @@ struct SlurmMetrics::Families {
                       .Name("lockstep_slurm_pending_reason_jobs")
                       .Help("Jobs waiting in Slurm, by Slurm's reason.")
                       .Register(registry)),
+          jobs(prometheus::BuildGauge()
+                   .Name("lockstep_slurm_jobs")
+                   .Help("Jobs in Slurm, by partition and Slurm's word for the state.")
+                   .Register(registry)),
           submitted(slurm_counter(registry, "lockstep_slurm_submitted_total",
                                   "Attempts that Slurm acknowledged.")),
           refused(slurm_counter(registry, "lockstep_slurm_refused_total",
@@ -81,6 +106,8 @@ struct SlurmMetrics::Families {
     prometheus::Family<Histogram>& waits;
     prometheus::Family<Gauge>& pending;
     std::map<std::string, Gauge*> reasons;  // of `pending`
+    prometheus::Family<Gauge>& jobs;
+    std::map<std::pair<std::string, std::string>, Gauge*> places;  // of `jobs`
     Counter& submitted;
     Counter& refused;
     Counter& unclear;
@@ -140,22 +167,14 @@ void SlurmMetrics::refresh() {
     if (now.last_success > 0) {
         families_->last_success.Add({}).Set(now.last_success);
     }
-    auto& reasons = families_->reasons;
-    for (auto one = reasons.begin(); one != reasons.end();) {
-        if (now.pending_reasons.count(one->first) == 0) {
-            families_->pending.Remove(one->second);
-            one = reasons.erase(one);
-        } else {
-            ++one;
-        }
-    }
-    for (const auto& [reason, jobs] : now.pending_reasons) {
-        Gauge*& gauge = reasons[reason];
-        if (gauge == nullptr) {
-            gauge = &families_->pending.Add({{"reason", reason}});
-        }
-        gauge->Set(static_cast<double>(jobs));
-    }
+    const auto by_reason = [](const std::string& reason) {
+        return prometheus::Labels{{"reason", reason}};
+    };
+    show_gauges(families_->pending, families_->reasons, now.pending_reasons, by_reason);
+    const auto by_place = [](const std::pair<std::string, std::string>& place) {
+        return prometheus::Labels{{"partition", place.first}, {"state", place.second}};
+    };
+    show_gauges(families_->jobs, families_->places, now.jobs, by_place);
 }
 
 }  // namespace lockstep

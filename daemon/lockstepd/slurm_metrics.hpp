@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lockstep {
 
@@ -31,6 +32,8 @@ struct SlurmValues {
     bool reachable = false;
     double last_success = 0;                                 // Unix seconds; 0 = not yet
     std::map<std::string, std::uint64_t> pending_reasons{};  // jobs that wait, by Slurm's word
+    // Jobs that Slurm has and has not ended, by partition and Slurm's word for the state.
+    std::map<std::pair<std::string, std::string>, std::uint64_t> jobs{};
 };
 
 class SlurmMetrics {

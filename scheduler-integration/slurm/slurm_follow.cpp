@@ -305,9 +305,31 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
     }
 }
 
-// What has started since this daemon has, and why what waits does.
+void SlurmCounters::count_reason(std::string reason, std::uint64_t how_many) {
+    const bool room =
+        pending_reasons.size() < limits::kWaitReasons || pending_reasons.count(reason) > 0;
+    pending_reasons[room ? std::move(reason) : "other"] += how_many;
+}
+
+void SlurmCounters::count_jobs(PartitionAndState where, std::uint64_t how_many) {
+    std::size_t partitions = 0;
+    const std::string* last = nullptr;
+    for (const auto& [one, count] : jobs) {
+        partitions += last == nullptr || *last != one.first ? 1 : 0;
+        last = &one.first;
+    }
+    const auto known = jobs.lower_bound({where.first, ""});
+    if (partitions >= limits::kWaitReasons &&
+        (known == jobs.end() || known->first.first != where.first)) {
+        where.first = "other";
+    }
+    jobs[std::move(where)] += how_many;
+}
+
+// What is in Slurm, what has started since this daemon has, and why what waits does.
 void SlurmScheduler::measure_waits() {
     counters_.pending_reasons.clear();
+    counters_.jobs.clear();
     for (const auto& [key, tracked] : tracked_) {
         const SlurmAttempt& attempt = tracked->attempt;
         if (attempt.stage != SlurmAttempt::Stage::known || !attempt.seen) {
@@ -318,12 +340,10 @@ void SlurmScheduler::measure_waits() {
         const bool waits = phase == SlurmPhase::queued || phase == SlurmPhase::held ||
                            phase == SlurmPhase::blocked;
         if (waits) {
-            std::string reason = reason_code(job.reason);
-            auto& reasons = counters_.pending_reasons;
-            if (reasons.size() >= limits::kWaitReasons && reasons.count(reason) == 0) {
-                reason = "other";
-            }
-            ++reasons[reason];
+            counters_.count_reason(reason_code(job.reason), 1);
+        }
+        if (phase != SlurmPhase::ended && job.state.base != SlurmBase::none) {
+            counters_.count_jobs({job.partition, std::string{to_string(job.state.base)}}, 1);
         }
         // What is cancelled while it waits has a start, too, but never a node.
         const bool started = !waits && phase != SlurmPhase::requeueing && !job.nodes.empty() &&

@@ -47,6 +47,13 @@ struct SlurmCounters {
     UnixMillis last_success = 0;   // of a query; 0 = none yet
     // Of what waits now, by Slurm's word for why; at most limits::kWaitReasons and "other".
     std::map<std::string, std::uint64_t> pending_reasons{};
+    // That Slurm has not ended, by partition (the same bound) and Slurm's word for the state.
+    using PartitionAndState = std::pair<std::string, std::string>;
+    std::map<PartitionAndState, std::uint64_t> jobs{};
+
+    // The bounds are of words, not of jobs: what has no place any more counts as "other".
+    void count_reason(std::string reason, std::uint64_t how_many);
+    void count_jobs(PartitionAndState where, std::uint64_t how_many);
 };
 
 class SlurmScheduler final : public SlurmDriver {

@@ -325,9 +325,10 @@ SlurmCounters SlurmUsers::counters() {
         out.leftovers += one.leftovers;
         out.leftovers_cancelled += one.leftovers_cancelled;
         for (const auto& [reason, jobs] : one.pending_reasons) {
-            const bool room = out.pending_reasons.size() < limits::kWaitReasons ||
-                              out.pending_reasons.count(reason) > 0;
-            out.pending_reasons[room ? reason : "other"] += jobs;
+            out.count_reason(reason, jobs);
+        }
+        for (const auto& [where, jobs] : one.jobs) {
+            out.count_jobs(where, jobs);
         }
         out.reachable = out.reachable || one.reachable;
         out.last_poll_seconds = std::max(out.last_poll_seconds, one.last_poll_seconds);

@@ -61,6 +61,8 @@ class JobActor : public std::enable_shared_from_this<JobActor>, private JobSteps
         return face_.view([this] { return now(); });
     }
     LiveView live() const { return face_.live(); }
+    // As the scheduler estimates it while the job waits; 0 = unknown.
+    UnixMillis expected_start() const { return machine_.expected_start(); }
     // From telemetry, at most 250 ms old; nullptr if nothing was reported.
     const telemetry::JobStats* stats() { return machine_.stats(now()); }
     // What /metrics shows beside the job's events and series.

@@ -27,6 +27,7 @@ struct MetricsQueries::Exposed {
     telemetry::MetricsView view;
     std::vector<telemetry::JobMetricsView> active;
     std::vector<std::vector<telemetry::RankMetricsView>> ranks;
+    std::vector<telemetry::StartEstimateView> starts;
 };
 
 void MetricsQueries::expose_totals(Exposed& out) const {
@@ -42,6 +43,9 @@ void MetricsQueries::expose_totals(Exposed& out) const {
 
 void MetricsQueries::expose_job(Exposed& out, const JobRegistry::ActorPtr& actor) const {
     const Job& job = actor->job();
+    if (const UnixMillis start = actor->expected_start(); start != 0) {
+        out.starts.push_back({job.id.value, static_cast<double>(start) / 1000.0});
+    }
     if (!has_series(job)) {
         return;
     }
@@ -57,6 +61,7 @@ void MetricsQueries::expose_all(Exposed& out) const {
         expose_job(out, actor);
     }
     out.view.active = out.active;
+    out.view.starts = out.starts;
     out.view.gpus = &context_.gpus;
 }
 
@@ -69,6 +74,7 @@ void MetricsQueries::expose_for(const Caller& caller, Exposed& out) const {
         }
     }
     out.view.active = out.active;
+    out.view.starts = out.starts;
     out.view.gpus = &context_.gpus;
     out.view.gpu_jobs = [this, caller](std::string_view job) {
         const JobRegistry::ActorPtr found = registry_.find(job);

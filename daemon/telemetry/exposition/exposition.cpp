@@ -51,7 +51,8 @@ class JobsWriter {
             }
         }
         suppressed_ = ranks_.suppressed() +
-                      kSilentJobSeries * (silent - std::min(silent, limits::kSilentJobsShown));
+                      kSilentJobSeries * (silent - std::min(silent, limits::kSilentJobsShown)) +
+                      (view.starts.size() - starts_shown());
         if (view.gpus != nullptr) {
             gpus_ = shown_gpus(*view.gpus, view.now, view.gpu_jobs);
             suppressed_ += gpus_.suppressed;
@@ -140,6 +141,16 @@ class JobsWriter {
         for (std::size_t i = 0; i < kFinishResults; ++i) {
             text_.sample(with({}, "result", kFinishResultNames[i]), view_.finished_total[i]);
         }
+        text_.family("lockstep_job_start_estimate_timestamp_seconds", MetricType::gauge,
+                     "When the scheduler would start a job that waits, seconds since the Unix "
+                     "epoch.");
+        for (const auto& one : view_.starts.first(starts_shown())) {
+            text_.sample(with({}, "job_id", one.job_id), one.start);
+        }
+    }
+
+    std::size_t starts_shown() const {
+        return std::min(view_.starts.size(), limits::kSilentJobsShown);
     }
 
     void identity() {
@@ -315,6 +326,9 @@ class JobsWriter {
                  "Share of step time spent waiting for data.", &JobStats::data_wait_ratio);
         optional("lockstep_job_comm_exposed_ratio", MetricType::gauge,
                  "Share of step time spent waiting in collectives.", &JobStats::comm_exposed_ratio);
+        optional("lockstep_job_mfu_ratio", MetricType::gauge,
+                 "Share of the devices' peak that the model's operations use, mean over ranks.",
+                 &JobStats::mfu);
     }
 
     void health() {

@@ -101,6 +101,12 @@ inline constexpr std::size_t kRankFullSeries = rank_families(Shown::of_few);
 static_assert(limits::kFullTierRanks * (kRankCoreSeries + kRankFullSeries) <= limits::kSeriesPerJob,
               "the further series of a job that is small enough fit");
 
+// Of a job that waits for an allocation.
+struct StartEstimateView {
+    std::string_view job_id;
+    double start = 0;  // as the scheduler estimates, seconds since the Unix epoch
+};
+
 struct MetricsView {
     std::size_t max_series_per_job = limits::kSeriesPerJob;
     double now = 0;                                // seconds since the Unix epoch
@@ -108,8 +114,10 @@ struct MetricsView {
     std::uint64_t submitted_total = 0;
     std::array<std::uint64_t, kFinishResults> finished_total{};
     std::span<const JobMetricsView> active;  // jobs with series of their own
-    const GpuTable* gpus = nullptr;          // nullptr = no GPUs
-    JobFilter gpu_jobs{};                    // whose GPUs are shown; empty = everybody's
+    // The first limits::kSilentJobsShown are shown, in the body of all jobs only.
+    std::span<const StartEstimateView> starts{};
+    const GpuTable* gpus = nullptr;  // nullptr = no GPUs
+    JobFilter gpu_jobs{};            // whose GPUs are shown; empty = everybody's
 };
 
 // A job without a report yet takes at least so many series, 3 KiB. Those beyond

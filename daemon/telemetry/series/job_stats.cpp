@@ -153,6 +153,20 @@ std::optional<double> first_latest(const NewestReports& newest, const Ranks& ran
     return found == ranks.end() ? std::nullopt : std::optional{latest[*found]};
 }
 
+std::optional<double> mean_latest(const NewestReports& newest, const Ranks& ranks,
+                                  CoreMetric metric) {
+    const auto latest = newest.latest(metric);
+    double sum = 0;
+    double count = 0;
+    for (const std::uint32_t i : ranks) {
+        if (!latest.empty() && std::isfinite(latest[i])) {  // kAbsent is not
+            sum += latest[i];
+            ++count;
+        }
+    }
+    return count > 0 ? std::optional{sum / count} : std::nullopt;
+}
+
 void rates(const NewestReports& newest, const Ranks& ranks, JobStats& stats) {
     const auto samples = newest.mean(CoreMetric::samples);
     const auto interval = newest.interval();
@@ -172,6 +186,7 @@ void rates(const NewestReports& newest, const Ranks& ranks, JobStats& stats) {
     stats.learning_rate = first_latest(newest, ranks, CoreMetric::learning_rate);
     stats.data_wait_ratio = share(newest, ranks, CoreMetric::data_wait_seconds);
     stats.comm_exposed_ratio = share(newest, ranks, CoreMetric::comm_wait_seconds);
+    stats.mfu = mean_latest(newest, ranks, CoreMetric::mfu);
 }
 
 void stragglers(const JobSeries& job, const Ranks& ranks, JobStats& stats) {

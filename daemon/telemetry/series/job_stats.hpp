@@ -41,6 +41,7 @@ struct JobStats {
     std::optional<double> comm_exposed_ratio;  // Σ EWMA20(comm wait) / Σ EWMA20(step)
     std::optional<double> grad_norm;           // of the lowest rank that reports it
     std::optional<double> learning_rate;       // same
+    std::optional<double> mfu;                 // mean of the ranks' newest finite ones
     std::optional<double> checkpoint_seconds;  // total of the rank that spent most on it
     std::uint64_t nonfinite_loss = 0;          // reports ever, all ranks
     std::uint64_t nonfinite_grad_norm = 0;

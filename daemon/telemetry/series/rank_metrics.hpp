@@ -29,6 +29,7 @@ enum class CoreMetric : std::uint8_t {
     epoch,
     nccl_collectives,
     nccl_lag,
+    mfu,
 };
 constexpr std::size_t index(CoreMetric metric) {
     return static_cast<std::size_t>(metric);
@@ -161,6 +162,8 @@ inline constexpr std::array kRankMetrics{
                               "foremost rank of a communicator has, while all of that one stand "
                               "still; the most of its communicators. 0: none.",
                .example = 1},
+    // Share of the peak of the rank's own devices; the job's is their mean.
+    RankMetric{.metric = CoreMetric::mfu, .name = "mfu"},
 };
 inline constexpr std::size_t kCoreMetrics = kRankMetrics.size();
 

@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(ControlSlurmTest, AnIntentIsStoredBeforeTheSchedulerIsAsked) {
     scheduler_.seen.state = AllocationState::pending;
@@ -95,6 +96,10 @@ TEST_F(ControlSlurmTest, AJobIsHeldAndReleasedAsTheSchedulerSays) {
     until([&] { return state(id) == "held"; }, "held");
     EXPECT_EQ(show(id)["pending_reason"], "held by an administrator");
     EXPECT_EQ(show(id)["expected_start"], "2027-01-15T08:00:00.000Z");
+    const std::string series =
+        "\nlockstep_job_start_estimate_timestamp_seconds{job_id=\"" + id + "\"} 1800000000\n";
+    EXPECT_THAT(metrics_text(), HasSubstr(series));
+    EXPECT_THAT(metrics_text({"bob", false, true}), Not(HasSubstr(id))) << "it is ada's";
     scheduler_.seen.held = false;
     until([&] { return state(id) == "queued"; }, "released");
 }

@@ -39,5 +39,17 @@ TEST_F(SlurmMetricsTest, BeforeTheFirstAnswerThereIsNoTimeOfTheLastOne) {
     EXPECT_THAT(later, Not(HasSubstr("1234.5")));
 }
 
+TEST_F(SlurmMetricsTest, JobsInSlurmAreCountedByPartitionAndStateAndGoWithTheLastOne) {
+    values_.jobs = {{{"gpu", "PENDING"}, 3}, {{"gpu", "RUNNING"}, 2}};
+    slurm_.follow([this] { return values_; });
+    const std::string both = text();
+    EXPECT_THAT(both, HasSubstr("\nlockstep_slurm_jobs{partition=\"gpu\",state=\"PENDING\"} 3\n"));
+    EXPECT_THAT(both, HasSubstr("\nlockstep_slurm_jobs{partition=\"gpu\",state=\"RUNNING\"} 2\n"));
+    values_.jobs = {{{"gpu", "RUNNING"}, 5}};
+    const std::string later = text();
+    EXPECT_THAT(later, HasSubstr("\nlockstep_slurm_jobs{partition=\"gpu\",state=\"RUNNING\"} 5\n"));
+    EXPECT_THAT(later, Not(HasSubstr("state=\"PENDING\"")));
+}
+
 }  // namespace
 }  // namespace lockstep

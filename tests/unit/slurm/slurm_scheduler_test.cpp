@@ -335,6 +335,8 @@ TEST_F(SlurmSchedulerTest, HowLongSlurmLetsWaitAndWhyIsMeasuredOnceForEachStart)
     until([&] { return hand_over(job); });
     const std::map<std::string, std::uint64_t> one{{"Resources", 1}};
     until([&] { return scheduler_->counters().pending_reasons == one; });
+    using Jobs = std::map<std::pair<std::string, std::string>, std::uint64_t>;
+    EXPECT_EQ(scheduler_->counters().jobs, (Jobs{{{"main", "PENDING"}, 1}}));
     const std::int64_t now = clock_.wall() / 1000 + 1;
     slurm_->submitted_at = now - 90;
     slurm_->started_at = now;
@@ -344,6 +346,20 @@ TEST_F(SlurmSchedulerTest, HowLongSlurmLetsWaitAndWhyIsMeasuredOnceForEachStart)
     until([&] { return slurm_->queries > after + 1; });
     EXPECT_EQ(waits, (std::vector<std::pair<std::string, double>>{{"main", 90}}));
     EXPECT_TRUE(scheduler_->counters().pending_reasons.empty());
+    EXPECT_EQ(scheduler_->counters().jobs, (Jobs{{{"main", "RUNNING"}, 1}}));
+    slurm_->state = "COMPLETED";
+    until([&] { return scheduler_->counters().jobs.empty(); });
+}
+
+TEST(SlurmCountersTest, PartitionsBeyondTheBoundAreCountedTogether) {
+    SlurmCounters counters;
+    for (std::size_t i = 0; i < limits::kWaitReasons + 2; ++i) {
+        counters.count_jobs({"p" + std::to_string(100 + i), "RUNNING"}, 1);
+    }
+    counters.count_jobs({"p100", "PENDING"}, 1);
+    EXPECT_EQ(counters.jobs.at({"other", "RUNNING"}), 2U);
+    EXPECT_EQ(counters.jobs.at({"p100", "PENDING"}), 1U) << "a partition that has its place";
+    EXPECT_EQ(counters.jobs.size(), limits::kWaitReasons + 2);
 }
 
 TEST_F(SlurmSchedulerTest, AStartOfBeforeThisDaemonIsNotCountedAgain) {

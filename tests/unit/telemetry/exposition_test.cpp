@@ -77,6 +77,12 @@ Parsed parse(const std::string& text) {
     return parsed;
 }
 
+// Of its series, those that begin so.
+std::ptrdiff_t count_series(const Parsed& parsed, const std::string& start) {
+    return std::count_if(parsed.values.begin(), parsed.values.end(),
+                         [&](const auto& one) { return one.first.starts_with(start); });
+}
+
 // Two ranks that report, a third that is silent, in one running job, and a job that only waits.
 class ExpositionTest : public testing::Test {
   protected:
@@ -177,10 +183,6 @@ TEST_F(ExpositionTest, InPiecesItIsTheSameTextCutBetweenLines) {
 }
 
 TEST_F(ExpositionTest, TheBudgetCutsFurtherSeriesFirstThenTheHighestRanksAndCountsThem) {
-    const auto count = [](const Parsed& parsed, const std::string& start) {
-        return std::count_if(parsed.values.begin(), parsed.values.end(),
-                             [&](const auto& one) { return one.first.starts_with(start); });
-    };
     const std::string suppressed = "lockstep_exposition_suppressed_series";
     Parsed parsed = parse(render());
     EXPECT_EQ(parsed.values[R"(lockstep_rank_samples_total{job_id="ls-1",rank="0"})"], "64");
@@ -188,17 +190,46 @@ TEST_F(ExpositionTest, TheBudgetCutsFurtherSeriesFirstThenTheHighestRanksAndCoun
     const std::string nothing = parsed.values[suppressed];
     view_.max_series_per_job = 3 * (kRankCoreSeries + kRankFullSeries) - 1;
     parsed = parse(render());
-    EXPECT_EQ(count(parsed, "lockstep_rank_samples_total"), 0);
-    EXPECT_EQ(count(parsed, "lockstep_rank_loss"), 2);
+    EXPECT_EQ(count_series(parsed, "lockstep_rank_samples_total"), 0);
+    EXPECT_EQ(count_series(parsed, "lockstep_rank_loss"), 2);
     EXPECT_EQ(std::stoi(parsed.values[suppressed]) - std::stoi(nothing),
               static_cast<int>(2 * kRankFullSeries));
     view_.max_series_per_job = kRankCoreSeries;
     parsed = parse(render());
-    EXPECT_EQ(count(parsed, "lockstep_rank_loss"), 1);
-    EXPECT_EQ(count(parsed, "lockstep_rank_info"), 1);
+    EXPECT_EQ(count_series(parsed, "lockstep_rank_loss"), 1);
+    EXPECT_EQ(count_series(parsed, "lockstep_rank_info"), 1);
     EXPECT_EQ(std::stoi(parsed.values[suppressed]) - std::stoi(nothing),
               static_cast<int>(2 * kRankFullSeries + kRankCoreSeries));
-    EXPECT_EQ(count(parsed, "lockstep_job_loss"), 3) << "aggregates are never cut";
+    EXPECT_EQ(count_series(parsed, "lockstep_job_loss"), 3) << "aggregates are never cut";
+}
+
+TEST_F(ExpositionTest, TheMfuThatRanksReportIsAJobsSeriesAndAbsentWithoutOne) {
+    EXPECT_EQ(count_series(parse(render()), "lockstep_job_mfu_ratio"), 0);
+    Batch batch;
+    batch.seq = 2;
+    batch.add_row(0, 12, 4001);
+    batch.set("mfu", 0.375);
+    series_.ingest(batch, 1, kScrapedAt - 2);
+    EXPECT_EQ(parse(render()).values.at(R"(lockstep_job_mfu_ratio{job_id="ls-1"})"), "0.375");
+}
+
+TEST_F(ExpositionTest, OfEstimatedStartsAFewAreShownAndTheOthersCounted) {
+    const std::string suppressed = "lockstep_exposition_suppressed_series";
+    const int before = std::stoi(parse(render()).values.at(suppressed));
+    std::vector<std::string> ids;
+    for (std::size_t i = 0; i < limits::kSilentJobsShown + 10; ++i) {
+        ids.push_back("ls-q" + std::to_string(i));
+    }
+    std::vector<StartEstimateView> starts;
+    for (const std::string& id : ids) {
+        starts.push_back({id, 1'800'000'000.5});
+    }
+    view_.starts = starts;
+    const Parsed parsed = parse(render());
+    const std::string family = "lockstep_job_start_estimate_timestamp_seconds";
+    EXPECT_EQ(parsed.values.at(family + R"({job_id="ls-q0"})"), "1800000000.5");
+    EXPECT_EQ(count_series(parsed, family), static_cast<std::ptrdiff_t>(limits::kSilentJobsShown));
+    EXPECT_EQ(std::stoi(parsed.values.at(suppressed)) - before, 10);
 }
 
 TEST_F(ExpositionTest, ARankHasAsManySeriesAsTheBudgetCounts) {

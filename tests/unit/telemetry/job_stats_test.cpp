@@ -123,6 +123,15 @@ TEST(JobStats, WaitsAreSharesOfTheStep) {
     EXPECT_DOUBLE_EQ(stats.comm_exposed_ratio.value(), 0.3);
 }
 
+TEST(JobStats, TheMfuOfAJobIsTheMeanOverTheRanksThatReportOne) {
+    Feed feed{4};
+    EXPECT_EQ(compute_job_stats(feed.job, kNow).mfu, std::nullopt);
+    feed.row(0, 1, {{"mfu", 0.9}}).row(0, 2, {{"mfu", 0.5}}).row(1, 2, {{"mfu", 0.25}});
+    feed.row(2, 2, {{"mfu", std::numeric_limits<double>::quiet_NaN()}});
+    feed.row(3, 2, {{"loss", 1.0}}).send();
+    EXPECT_EQ(compute_job_stats(feed.job, kNow).mfu, 0.375);
+}
+
 TEST(JobStats, TheStragglerIsTheOneThatIsBusyLongest) {
     Feed feed{5};
     const double busy[] = {0.10, 0.11, 0.40, 0.09, 0.10};
