@@ -123,6 +123,18 @@ class Dashboards(unittest.TestCase):
                         self.assertNotIn((x, y), taken, f"{name}: {panel['title']}, {taken.get((x, y))}")
                         taken[x, y] = panel["title"]
 
+    def test_a_job_is_chosen_by_its_name_and_not_by_its_id_alone(self):
+        # As Grafana makes a line of a result, with the labels in the order in which Prometheus has them: sorted.
+        line = "lockstep_job_info{" + ",".join(f' {label}="{value}"' for label, value in sorted({
+            "job_id": "ls-01A", "slurm_job_id": "17", "name": "llama", "user": "ada", "instance": "login1:8470",
+            "job": "lockstep", "title": "llama ls-01A"}.items())) + "} 1 1700000000000"
+        for name in ("lockstep-job", "lockstep-rank"):
+            [variable] = [one for one in self.boards[name]["templating"]["list"] if one["name"] == "job_id"]
+            self.assertRegex(variable["query"]["query"],
+                             r'^query_result\(label_join\(lockstep_job_info, "title", " ", "name", "job_id"\)\)$')
+            pattern = variable["regex"].strip("/").replace("(?<", "(?P<")  # JavaScript's named groups in Python
+            self.assertEqual(re.search(pattern, line).groupdict(), {"value": "ls-01A", "text": "llama ls-01A"})
+
     def test_links_lead_to_dashboards_that_exist(self):
         links = [uid for path in BOARDS for uid in LINK.findall(path.read_text())]
         self.assertTrue(links)
