@@ -146,7 +146,9 @@ std::string pointer_token(std::string_view key) {
 }
 
 Error field_errors(std::vector<FieldError> fields) {
-    std::string message = fields.front().pointer + ": " + fields.front().message;
+    const FieldError& first = fields.front();
+    std::string message =
+        (first.pointer.empty() ? "the document" : first.pointer) + ": " + first.message;
     if (fields.size() > 1) {
         message += " (and " + std::to_string(fields.size() - 1) + " more)";
     }

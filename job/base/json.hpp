@@ -72,7 +72,8 @@ class ObjectReader {
 
 // `~` and `/` escaped as RFC 6901 asks.
 std::string pointer_token(std::string_view key);
-// One invalid Error with all fields; its message names the first.
+// One invalid Error with all fields; its message names the first, with an empty pointer "the
+// document".
 Error field_errors(std::vector<FieldError> fields);
 
 }  // namespace lockstep

@@ -444,7 +444,8 @@ Exit cluster(Context& context) {
 
 // With the pointer, or the bare name of what it points to.
 bool is_said_by(const std::string& message, const FieldError& field) {
-    const std::string whole = field.pointer + ": " + field.message;
+    const std::string whole =
+        (field.pointer.empty() ? "the document" : field.pointer) + ": " + field.message;
     const bool marked = field.pointer.starts_with('?') || field.pointer.starts_with('/');
     return message.starts_with(whole) || (marked && message.starts_with(whole.substr(1)));
 }

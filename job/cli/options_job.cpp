@@ -165,7 +165,7 @@ void declare_one_job(CLI::App& app, Options& options) {
         *job_verb(app, options, "checkpoint",
                   "Ask a job's ranks to write a checkpoint now, if all of them handle the signal"),
         options);
-    job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
+    job_verb(app, options, "spec", "Print a job's specification; what is absent has its default");
 }
 
 }  // namespace lockstep::cli

@@ -243,8 +243,9 @@ struct JobSpec {
 
 // invalid, with one FieldError per mistake.
 Result<JobSpec> parse_spec(const Json& json);
-// Canonical: every field that matters, defaults filled in, keys in a fixed order. parse_spec() of
-// it gives the same spec.
+// Canonical: every field that matters, keys in a fixed order. Resources that every job has are
+// there with their defaults filled in, and so are environment, capture.preset and labels; any other
+// member is left out where it has its default. parse_spec() of it gives the same spec.
 Json to_json(const JobSpec& spec);
 
 // Whether every rank is told the address of every other: the agents hold a port for each then.

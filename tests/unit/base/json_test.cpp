@@ -122,5 +122,15 @@ TEST(ObjectReader, LeavesAbsentFieldsAsTheyAre) {
     EXPECT_EQ(value, 2.5);
 }
 
+// A list in place of a specification was refused with ": must be an object".
+TEST(ObjectReader, WhatIsNoObjectIsNamedAlsoWithoutAPointer) {
+    std::vector<FieldError> errors;
+    ObjectReader{Json::array(), "", errors};
+    ObjectReader{Json::array(), "/resources", errors};
+    ASSERT_EQ(errors.size(), 2U);
+    EXPECT_EQ(field_errors({errors[0]}).message, "the document: must be an object");
+    EXPECT_EQ(field_errors({errors[1]}).message, "/resources: must be an object");
+}
+
 }  // namespace
 }  // namespace lockstep
