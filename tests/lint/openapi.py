@@ -1,7 +1,7 @@
 """Lint of the generated OpenAPI document: python3 openapi.py FILE (standard library only).
 
-Every $ref resolves, every path parameter is declared, every operation has a summary and a unique
-operationId, every 4xx and 5xx is problem+json, every parameter and schema property is well-formed.
+Every $ref resolves, every path parameter is declared, every operation has a summary, a described tag and a unique
+operationId, every header of an answer is described, what a status always answers with is there, every 4xx and 5xx is problem+json, every parameter and schema property is well-formed.
 Every property has a description; that of a number says of what it is one: its unit, what is counted,
 or that it is a ratio, a number of something or the like. Every operation has an example of what it
 takes and of what it answers, unless there is nothing to show. What may be sent and what is answered
@@ -145,6 +145,36 @@ def check_parameters(path, operation, where, errors):
         errors.append(f"{where}: path parameter {name} is not both in the path and declared")
 
 
+# What an answer of the status always has, or has where it is known.
+HEADERS = {"401": "WWW-Authenticate", "429": "Retry-After", "503": "Retry-After"}
+
+
+def check_headers(operation, where, errors):
+    responses = operation.get("responses", {})
+    for code, response in responses.items():
+        headers = response.get("headers", {})
+        for name, header in headers.items():
+            if not header.get("description"):
+                errors.append(f"{where}: {code}: header {name} has no description")
+            elif numeric(header.get("schema", {})) and not UNITS.search(header["description"]):
+                errors.append(f"{where}: {code}: header {name} is a number, and its description has no unit")
+            check_schema(header.get("schema"), f"{where}: {code}: header {name}", errors)
+        if HEADERS.get(code) and HEADERS[code] not in headers:
+            errors.append(f"{where}: {code} has no header {HEADERS[code]}")
+        if code == "304" and "ETag" not in headers:
+            errors.append(f"{where}: 304 has no header ETag")
+
+
+def check_tags(document, operation, where, errors):
+    declared = {tag.get("name"): tag.get("description") for tag in document.get("tags", [])}
+    tags = operation.get("tags", [])
+    if not tags:
+        errors.append(f"{where}: has no tag")
+    for tag in tags:
+        if not declared.get(tag):
+            errors.append(f"{where}: the tag {tag} is not described")
+
+
 def check_responses(operation, where, errors):
     responses = operation.get("responses", {})
     if not any(code[0] in "123" for code in responses):
@@ -206,6 +236,8 @@ def check(document):
             seen[name] = where
             check_parameters(path, operation, where, errors)
             check_responses(operation, where, errors)
+            check_headers(operation, where, errors)
+            check_tags(document, operation, where, errors)
             check_examples(operation, where, errors)
             if method in {"get", "head", "delete"} and "requestBody" in operation:
                 errors.append(f"{where}: must not have a body")

@@ -306,8 +306,8 @@ class Lints(unittest.TestCase):
         number = {"type": "integer", "description": "Seconds since then."}
         answer = {"200": {"description": "OK", "content": {"application/json": {
             "schema": {"$ref": "#/components/schemas/A"}, "example": {"age": 1}}}}}
-        good = {"openapi": "3.1.0", "info": {"title": "a", "version": "1"},
-                "paths": {"/a": {"get": {"operationId": "a", "summary": "A.", "responses": answer}}},
+        good = {"openapi": "3.1.0", "info": {"title": "a", "version": "1"}, "tags": [{"name": "t", "description": "T."}],
+                "paths": {"/a": {"get": {"operationId": "a", "summary": "A.", "tags": ["t"], "responses": answer}}},
                 "components": {"schemas": {"A": {"type": "object", "properties": {"age": number}}}}}
         self.assertEqual(openapi.check(good), [])
 
@@ -320,6 +320,15 @@ class Lints(unittest.TestCase):
         refused("has no description", lambda operation, fields: fields.update(b={"type": "string"}))
         refused("has no unit", lambda operation, fields: fields.update(
             b={"type": "array", "items": {"type": "number"}, "description": "Some."}))
+        refused("has no tag", lambda operation, fields: operation.pop("tags"))
+        refused("the tag u is not described", lambda operation, fields: operation.update(tags=["u"]))
+        refused("304 has no header ETag", lambda operation, fields: operation["responses"].update({"304": {"description": "A."}}))
+        refused("503 has no header Retry-After", lambda operation, fields: operation["responses"].update({"503": {
+            "description": "A.", "content": {"application/problem+json": {"schema": {"type": "object"}}}}}))
+        refused("header A has no description", lambda operation, fields: operation["responses"]["200"].update(
+            headers={"A": {"schema": {"type": "string"}}}))
+        refused("header A is a number", lambda operation, fields: operation["responses"]["200"].update(
+            headers={"A": {"schema": {"type": "integer"}, "description": "Some."}}))
         refused("200 has no example", lambda operation, fields: operation["responses"]["200"]["content"]
                 ["application/json"].pop("example"))
         refused("its body has no example", lambda operation, fields: operation.update(

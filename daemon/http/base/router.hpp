@@ -61,6 +61,12 @@ struct ParameterDoc {
     std::vector<std::string> values{};  // all there are; empty: it is open
 };
 
+// What a route is about; both static.
+struct RouteTag {
+    std::string_view name;
+    std::string_view description;
+};
+
 struct Route {
     Method method = Method::get;
     std::string path;  // "/v1/jobs/{id}"
@@ -68,8 +74,11 @@ struct Route {
     Handler handler;
     std::string operation;  // operationId, unique
     std::string summary;
+    RouteTag tag{};
     std::vector<ParameterDoc> query{};
     std::vector<ParameterDoc> headers{};
+    // Of its good answer; those that every answer of its status has are not among them.
+    std::vector<ParameterDoc> answer_headers{};
     std::string request_schema{};   // component name; "" = takes no body
     std::string response_schema{};  // component name; "" = not JSON
     std::string response_type{content_type::kJson};

@@ -151,6 +151,11 @@ SlowHandler waiting_for_evidence(const RouteContext& context, EvidenceCall call)
     return [context, call](HttpRequest request) { return call(context, std::move(request)); };
 }
 
+std::vector<ParameterDoc> slice_headers() {
+    return {{"Lockstep-Log-Offset", "integer", "Byte of the file at which the answer begins."},
+            {"Lockstep-Log-Next", "integer", "Byte of the file at which the next one begins."}};
+}
+
 }  // namespace
 
 RouteParts get_job_evidence_route(const RouteContext& context) {
@@ -183,6 +188,7 @@ RouteParts get_job_evidence_file_route(const RouteContext& context) {
         {"generation", "integer", "Of which generation; the newest if not given."},
         {"rank", "integer", "Which rank; 0 if not given."},
         {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."}};
+    route.answer_headers = slice_headers();
     return route;
 }
 
@@ -219,6 +225,7 @@ RouteParts get_job_profile_file_route(const RouteContext& context) {
         {"profile", "integer", "Number of the profile; the generation's newest if not given."},
         {"rank", "integer", "Which rank; 0 if not given."},
         {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."}};
+    route.answer_headers = slice_headers();
     return route;
 }
 

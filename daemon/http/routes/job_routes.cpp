@@ -306,6 +306,13 @@ SlowHandler waiting_for_job(Control& control, JobCall call) {
     return [&control, call](HttpRequest request) { return call(control, std::move(request)); };
 }
 
+ParameterDoc replayed_header() {
+    return {"Idempotency-Replayed",
+            "string",
+            "It had been done before, under this Idempotency-Key; otherwise absent.",
+            {"true"}};
+}
+
 ParameterDoc command_key_header() {
     return {"Idempotency-Key", "string",
             "1..255 visible ASCII characters. Under the same key it is done once: a repetition "
@@ -351,6 +358,8 @@ RouteParts submit_job_route(const RouteContext& context) {
          "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a space and a munge "
          "credential by which the user signs this body and the options given to Slurm. "
          "Without it 403."}};
+    route.answer_headers = {{"Location", "string", "Path of the job, or of the first of a sweep."},
+                            replayed_header()};
     return route;
 }
 
@@ -364,6 +373,8 @@ RouteParts render_job_route(const RouteContext& context) {
     route.query = {{"estimate", "boolean",
                     "Also asks the scheduler when it would start: start_estimate. false if not "
                     "given, because each question costs the scheduler a plan."}};
+    route.answer_headers = {
+        {"ETag", "string", "\"<render_hash>\", for If-Match of the submission; not of a sweep."}};
     return route;
 }
 
@@ -389,6 +400,7 @@ RouteParts list_jobs_route(const RouteContext& context) {
          "Of each job only these members, as id,name,state; all if not given."}};
     route.headers = {
         {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
+    route.answer_headers = {{"ETag", "string", "Of this answer, for If-None-Match."}};
     return route;
 }
 
@@ -436,6 +448,7 @@ RouteParts restart_job_route(const RouteContext& context) {
         "Stop a job's ranks and start them again from the newest checkpoint, in the same "
         "allocation. 409: nothing is running, or its ranks have failed and the job is ending.";
     route.headers = {command_key_header()};
+    route.answer_headers = {replayed_header()};
     return route;
 }
 
@@ -447,6 +460,7 @@ RouteParts checkpoint_job_route(const RouteContext& context) {
         "some rank, which is named, has no handler for the signal and would be killed by it; the "
         "signal is then sent to no rank.";
     route.headers = {command_key_header()};
+    route.answer_headers = {replayed_header()};
     return route;
 }
 

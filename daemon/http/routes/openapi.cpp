@@ -1,3 +1,4 @@
+// size: one document, a function for each of its parts
 #include "daemon/http/routes/openapi.hpp"
 
 #include "daemon/http/base/problem.hpp"
@@ -265,6 +266,36 @@ std::set<int> failures_of(const Route& route) {
     return out;
 }
 
+Json answer_headers(const std::vector<ParameterDoc>& docs) {
+    Json out = Json::object();
+    for (const ParameterDoc& doc : docs) {
+        Json& header = out[doc.name];
+        header["description"] = doc.description;
+        header["schema"]["type"] = doc.type;
+        add_bounds(header["schema"], doc);
+    }
+    return out;
+}
+
+// Of every problem of the status, whichever route answers it (problem.cpp, session_checks.cpp).
+std::vector<ParameterDoc> failure_headers(int status) {
+    switch (status) {
+        case 401:
+            return {{"WWW-Authenticate", "string", "How to sign in: a bearer token."}};
+        case 426:
+            return {{"Upgrade", "string", "The protocol to ask for: websocket."},
+                    {"Sec-WebSocket-Version", "string", "The version to ask for: 13."}};
+        case 429:
+            return {{"Retry-After", "integer",
+                     "Seconds until it is worth trying again; absent "
+                     "where that is not known."}};
+        case 503:
+            return {{"Retry-After", "integer", "Seconds until it is worth trying again."}};
+        default:
+            return {};
+    }
+}
+
 Json responses(const Route& route) {
     Json json = Json::object();
     Json good = Json::object();
@@ -278,13 +309,21 @@ Json responses(const Route& route) {
         schema["type"] = route.response_type == content_type::kJson ? "object" : "string";
         good["content"] = content(route.response_type, std::move(schema), route.operation);
     }
+    Json headers = answer_headers(route.answer_headers);
+    if (!headers.empty()) {
+        good["headers"] = headers;
+    }
     json[std::to_string(route.success)] = std::move(good);
     if (route.not_modified) {
         json["304"]["description"] = reason_phrase(304);
+        json["304"]["headers"] = std::move(headers);
     }
     for (const int status : failures_of(route)) {
         Json bad = Json::object();
         bad["description"] = reason_phrase(status);
+        if (Json headers = answer_headers(failure_headers(status)); !headers.empty()) {
+            bad["headers"] = std::move(headers);
+        }
         bad["content"] = content(content_type::kProblem, reference("Problem"), "");
         json[std::to_string(status)] = std::move(bad);
     }
@@ -295,6 +334,9 @@ Json operation(const Route& route) {
     Json json = Json::object();
     json["operationId"] = route.operation;
     json["summary"] = route.summary;
+    if (!route.tag.name.empty()) {
+        json["tags"] = Json::array({route.tag.name});
+    }
     json["x-lockstep-scope"] = to_string(route.scope);
     if (route.scope == Scope::open) {
         json["security"] = Json::array();
@@ -338,6 +380,21 @@ void describe_states(Json& schema) {
     schema["description"] = description + "the last three are final.";
 }
 
+// In the order in which routes have them.
+Json tags_of(const std::vector<Route>& routes) {
+    Json out = Json::array();
+    std::set<std::string_view> known;
+    for (const Route& route : routes) {
+        if (!route.tag.name.empty() && known.insert(route.tag.name).second) {
+            Json tag = Json::object();
+            tag["name"] = route.tag.name;
+            tag["description"] = route.tag.description;
+            out.push_back(std::move(tag));
+        }
+    }
+    return out;
+}
+
 }  // namespace
 
 std::string openapi_document(const std::vector<Route>& routes) {
@@ -349,6 +406,7 @@ std::string openapi_document(const std::vector<Route>& routes) {
     document["servers"] = Json::array({Json::object({{"url", "/"}})});
     document["security"] = Json::array(
         {Json::object({{"bearer", Json::array()}}), Json::object({{"session", Json::array()}})});
+    document["tags"] = tags_of(routes);
     document["paths"] = Json::object();
     for (const auto& route : routes) {
         document["paths"][route.path][lower_word(route.method)] = operation(route);

@@ -64,6 +64,7 @@ struct RouteParts {
     std::string summary;
     std::vector<ParameterDoc> query{};
     std::vector<ParameterDoc> headers{};
+    std::vector<ParameterDoc> answer_headers{};
 };
 
 // A few statuses; more than fit do not compile.
@@ -101,6 +102,7 @@ struct RouteRow {
     Method method{};
     std::string_view path;
     Scope scope{};
+    RouteTag tag;
     std::string_view operation;
     RouteParts (*parts)(const RouteContext&);
     RouteShape shape{};

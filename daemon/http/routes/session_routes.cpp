@@ -123,6 +123,7 @@ RouteParts sign_in_route(const RouteContext& context) {
         "Sign a browser in with a code or a token: 200 and a cookie of 7 days, HttpOnly and "
         "SameSite=Strict, that stands for the token. Every write with the cookie needs the header "
         "X-Lockstep-Request: 1.";
+    route.answer_headers = {{"Set-Cookie", "string", "The session's cookie."}};
     return route;
 }
 
@@ -135,6 +136,7 @@ RouteParts sign_out_route(const RouteContext& context) {
                       "string",
                       "Proof that the request was not sent by another site.",
                       {"1"}}};
+    route.answer_headers = {{"Set-Cookie", "string", "The cookie without a value, which ends it."}};
     return route;
 }
 

@@ -129,6 +129,7 @@ RouteParts create_token_route(const RouteContext& context) {
         "Create a token: for the caller, with at most the caller's rights; with the scope admin, "
         "for any user. It is revoked together with the token it was created with. Its secret is "
         "shown only in this answer.";
+    route.answer_headers = {{"Location", "string", "Path of the token, to revoke it."}};
     return route;
 }
 

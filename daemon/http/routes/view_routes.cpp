@@ -351,6 +351,15 @@ RouteParts get_job_logs_route(const RouteContext& context) {
          "Put the time (RFC 3339, UTC, the node's clock, to about 10 ms) and the generation before "
          "each line, as in `2026-11-22T22:30:37.184Z 2 loss 0.3`; `- - ` where they are not known. "
          "Not together with follow."}};
+    route.answer_headers = {
+        {"Lockstep-Log-Attempt", "integer", "Number of the attempt whose output it is."},
+        {"Lockstep-Log-Rank", "integer",
+         "Rank whose output this is, where it shares that of its launcher; otherwise absent."},
+        {"Lockstep-Log-Offset", "integer", "Byte at which the answer begins; not with follow."},
+        {"Lockstep-Log-Next", "integer", "Byte at which the next one begins; not with follow."},
+        {"Lockstep-Log-Dropped", "string",
+         "BEGIN-END: the bytes, END not among them, that the first line about dropped bytes stands "
+         "for; absent without one, and with follow."}};
     return route;
 }
 

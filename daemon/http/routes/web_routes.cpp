@@ -35,6 +35,9 @@ RouteParts get_page_route(const RouteContext& context) {
     route.handler =
         page_handler(context, [](const HttpRequest&) { return std::string{"index.html"}; });
     route.summary = "The web page, or a notice if this daemon was built without it.";
+    route.headers = {
+        {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
+    route.answer_headers = {{"ETag", "string", "Of this answer, for If-None-Match."}};
     return route;
 }
 
@@ -44,6 +47,9 @@ RouteParts get_page_asset_route(const RouteContext& context) {
         return "assets/" + std::string{request.param()};
     });
     route.summary = "A file of the web page; it has a hash in its name and never changes.";
+    route.headers = {
+        {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
+    route.answer_headers = {{"ETag", "string", "Of this answer, for If-None-Match."}};
     return route;
 }
 
