@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace lockstep {
 namespace {
@@ -159,28 +160,49 @@ void add_lockstep(Variables& out, const JobSpec& spec, const RankPlace& place) {
     }
 }
 
-// Ranks talk to each other, never through a proxy (gRPC and HTTP rendezvous would otherwise).
+// The host of host:port, as no_proxy names it: an address of IPv6 without its brackets.
+std::string host_of(const std::string& endpoint) {
+    const std::string host = endpoint.substr(0, endpoint.rfind(':'));
+    return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+}
+
+// Linux gives one variable 128 KiB, its name included, and starts no rank with a longer one.
+constexpr std::size_t kProxyList = 127U << 10U;
+
+std::string with_hosts(std::string list, const std::vector<std::string>& hosts) {
+    const std::vector<std::string> given = split(list, ',');
+    std::set<std::string_view> known{given.begin(), given.end()};
+    for (const std::string& host : hosts) {
+        const bool fits = list.size() + 1 + host.size() <= kProxyList;
+        if (!host.empty() && fits && known.insert(host).second) {
+            list += list.empty() ? "" : ",";
+            list += host;
+        }
+    }
+    return list;
+}
+
+// Ranks talk to each other, never through a proxy (gRPC and HTTP rendezvous would otherwise). gRPC
+// reads no_grpc_proxy, where it is set, and not no_proxy.
 void extend_no_proxy(Variables& out, const RankPlace& place) {
-    constexpr std::array kProxies{"http_proxy", "https_proxy", "all_proxy",
-                                  "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"};
+    constexpr std::array kProxies{"http_proxy",  "https_proxy", "all_proxy", "HTTP_PROXY",
+                                  "HTTPS_PROXY", "ALL_PROXY",   "grpc_proxy"};
     const auto is_set = [&](const char* name) { return out.count(name) != 0; };
     if (!std::any_of(kProxies.begin(), kProxies.end(), is_set)) {
         return;
     }
-    std::vector<std::string> names{"localhost", "127.0.0.1", place.address, place.master_addr};
-    names.insert(names.end(), place.hosts.begin(), place.hosts.end());
-    const std::string before = out.count("no_proxy") != 0 ? out["no_proxy"] : out["NO_PROXY"];
-    std::vector<std::string> all;
-    if (!before.empty()) {
-        all.push_back(before);
+    std::vector<std::string> hosts{"localhost", "127.0.0.1", place.address, place.master_addr};
+    // First what the ranks are told to connect to: of many nodes the names may not fit.
+    for (const std::string& endpoint : place.endpoints) {
+        hosts.push_back(host_of(endpoint));
     }
-    for (const auto& name : names) {
-        if (!name.empty() && std::find(all.begin(), all.end(), name) == all.end()) {
-            all.push_back(name);
-        }
-    }
-    out["no_proxy"] = comma_joined(all);
+    hosts.insert(hosts.end(), place.hosts.begin(), place.hosts.end());
+    out["no_proxy"] =
+        with_hosts(out.count("no_proxy") != 0 ? out["no_proxy"] : out["NO_PROXY"], hosts);
     out["NO_PROXY"] = out["no_proxy"];
+    if (const auto grpc = out.find("no_grpc_proxy"); grpc != out.end()) {
+        grpc->second = with_hosts(grpc->second, hosts);
+    }
 }
 
 }  // namespace

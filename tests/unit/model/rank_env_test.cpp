@@ -333,14 +333,6 @@ TEST(RankEnvironment, WithoutSlurmNoneOfItsVariablesIsInvented) {
     }
 }
 
-TEST(RankEnvironment, ProxiesAreKeptButNotBetweenRanks) {
-    const auto out = rank_environment(spec(Framework::pytorch), place(),
-                                      {{"https_proxy", "http://p:1"}, {"no_proxy", ".corp"}});
-    EXPECT_EQ(out.at("https_proxy"), "http://p:1");
-    EXPECT_EQ(out.at("no_proxy"), ".corp,localhost,127.0.0.1,10.0.0.2,10.0.0.1,n1,n2");
-    EXPECT_EQ(out.at("NO_PROXY"), out.at("no_proxy"));
-}
-
 TEST(RankCommand, InApptainerSeesWhatLockstepGivesItAndTheMounts) {
     JobSpec mine = spec(Framework::command);
     mine.command = {"train", "{rank}"};
