@@ -102,8 +102,8 @@ class LocalGpus(harness.TestCase):
         spec["preflight"] = {"mode": "only"}  # starts no trainer
         self.assertEqual(self.daemon.api("POST", "/v1/jobs/render", spec)[0], 200)
 
-    def test_nccl_gets_the_interface_that_was_proven(self):
-        script = 'echo "gloo $GLOO_SOCKET_IFNAME nccl $NCCL_SOCKET_IFNAME"'
+    def test_nccl_gloo_and_rpc_get_the_interface_that_was_proven(self):
+        script = 'echo "gloo $GLOO_SOCKET_IFNAME rpc $TP_SOCKET_IFNAME nccl $NCCL_SOCKET_IFNAME"'
         conf = self.root / "nccl.conf"
         conf.write_text("# of the site\nNCCL_SOCKET_IFNAME=ib0\n", encoding="utf-8")
         def said(**environment):
@@ -112,9 +112,10 @@ class LocalGpus(harness.TestCase):
             self.daemon.wait_state(job, "succeeded")
             return self.daemon.rank_log(job).strip()
         if not pathlib.Path("/etc/nccl.conf").exists():
-            self.assertEqual(said(), "gloo lo nccl =lo")
-        self.assertEqual(said(NCCL_SOCKET_IFNAME="eth7"), "gloo lo nccl eth7")
-        self.assertEqual(said(NCCL_CONF_FILE=str(conf)), "gloo lo nccl")
+            self.assertEqual(said(), "gloo lo rpc lo nccl =lo")
+        self.assertEqual(said(NCCL_SOCKET_IFNAME="eth7"), "gloo lo rpc lo nccl eth7")
+        self.assertEqual(said(TP_SOCKET_IFNAME="ib1", NCCL_SOCKET_IFNAME="eth7"), "gloo lo rpc ib1 nccl eth7")
+        self.assertEqual(said(NCCL_CONF_FILE=str(conf)), "gloo lo rpc lo nccl")
 
     def test_the_test_of_gpus_without_gpus_says_which_one_is_meant(self):
         spec = harness.command_job("old", "/bin/true", preflight={"gpu_test": True})

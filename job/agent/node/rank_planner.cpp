@@ -147,10 +147,12 @@ Result<RankGroup::RankPlan> RankPlanner::plan_of(
     plan.process.agent_program = config.agent_program;
     plan.process.directory = directory;
     plan.process.argv = rank_command(spec, place, config.train_program);
-    // Gloo listens on what this machine's name resolves to, and a node's name need not resolve;
-    // the interface of the address that reached the daemon is known to work.
+    // Gloo and TensorPipe (torch.distributed.rpc) listen on what this machine's name resolves to,
+    // and a node's name need not resolve; the interface of the address that reached the daemon is
+    // known to work.
     if (const auto name = interface_of(address); !name.empty()) {
         inherited.try_emplace("GLOO_SOCKET_IFNAME", name);
+        inherited.try_emplace("TP_SOCKET_IFNAME", name);
         choose_for_nccl("NCCL_SOCKET_IFNAME", name, spec, inherited);
     }
     if (!world.rdma_ports.empty()) {
