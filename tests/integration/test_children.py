@@ -131,6 +131,16 @@ class Children(harness.TestCase):
         kinds = [e["kind"] for e in self.daemon.get(f"/v1/jobs/{done['id']}/events")["items"]]
         self.assertIn("warning", kinds)
 
+    def test_paddle_whose_data_reader_says_another_world_is_a_warning(self):
+        line = "start data reader (trainers_num: {}, trainer_id: 0)".format
+        done = self.end(harness.command_job("paddle", "/bin/echo", line(3), resources={"ranks_per_node": 2}))
+        self.assertIn("a rank has a world size 3 of an expected 2", " ".join(done["warnings"]))
+        servers = [{"name": "ps", "count": 1}, {"name": "worker", "count": 1}]
+        for trainers, roles in ((2, []), (1, servers)):  # with servers the trainers are fewer than the ranks
+            done = self.end(harness.command_job("paddle", "/bin/echo", line(trainers), roles=roles,
+                                                resources={"ranks_per_node": 2}))
+            self.assertNotIn("world size", " ".join(done.get("warnings", [])))
+
     def test_a_loss_that_is_nan_only_at_the_end_is_an_anomaly(self):
         script = "for i in 1 2 3; do echo \"step: $i, loss: 0.5\"; done; echo 'step: 4, loss: nan'"
         done = self.end(harness.command_job("nan", "/bin/sh", "-c", script))

@@ -188,6 +188,7 @@ Result<RankGroup::RankPlan> RankPlanner::plan_of(
         (spec.capture.preset != "none" || !spec.capture.loss.empty())) {
         plan.capture.emplace(spec.capture.preset, spec.capture.loss);
         plan.world_size = world.world_size;
+        plan.one_world = spec.roles.empty();  // servers and workers may meet by themselves
     }
     return plan;
 }

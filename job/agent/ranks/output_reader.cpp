@@ -72,6 +72,8 @@ void OutputReader::line(double now, std::vector<RankReport>& out) {
     }
     if (watches_) {
         warning_ = trains_alone(partial_);
+        const auto said = world_size_ > 0 && !warning_ ? printed_world(partial_) : std::nullopt;
+        warning_ = said ? wrong_world(*said, world_size_) : std::move(warning_);
         watches_ = !warning_;
     }
     auto found = capture_.line(partial_);

@@ -32,16 +32,19 @@ namespace lockstep {
 
 class OutputReader {
   public:
-    // `world_size`: with more than one rank, lines of a rank that trains alone are noticed.
-    explicit OutputReader(Capture capture, std::int32_t world_size = 1)
-        : capture_(std::move(capture)), watches_(world_size > 1) {}
+    // `world_size`: with more than one rank, lines of a rank that trains alone are noticed, and
+    // with `one_world`, all ranks in one process group, those that say another size.
+    explicit OutputReader(Capture capture, std::int32_t world_size = 1, bool one_world = true)
+        : capture_(std::move(capture)),
+          watches_(world_size > 1),
+          world_size_(one_world ? world_size : 0) {}
 
     // Takes the next piece of output, read at `now` (seconds since the Unix epoch), and returns the
     // reports of the lines it completed.
     std::vector<RankReport> feed(std::string_view bytes, double now);
     // The output has ended: the last line may lack its newline.
     std::vector<RankReport> end(double now);
-    // Once: a line said that this rank trains by itself.
+    // Once: a line said that this rank trains by itself, or in a world of another size.
     std::optional<std::string> take_warning() { return std::exchange(warning_, std::nullopt); }
 
   private:
@@ -60,6 +63,7 @@ class OutputReader {
 
     Capture capture_;
     bool watches_;
+    std::int32_t world_size_;  // 0: what a rank says of it is not compared
     std::optional<std::string> warning_;
     std::string partial_;  // at most limits::kLineBytes of the unfinished line
     struct Waiting {

@@ -85,7 +85,7 @@ Result<RankGroup::RankPointer> RankGroup::make_rank(RankPlan& plan) {
     rank->launcher = plan.launcher;
     rank->generation = generation_;
     if (plan.capture) {
-        rank->reader.emplace(std::move(*plan.capture), plan.world_size);
+        rank->reader.emplace(std::move(*plan.capture), plan.world_size, plan.one_world);
     }
     return rank;
 }

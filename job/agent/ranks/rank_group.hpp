@@ -36,6 +36,7 @@ class RankGroup {
         std::shared_ptr<const SecretMask> mask{};  // of the log; null: it has all that is printed
         std::optional<Capture> capture;            // nothing: do not look at what it prints
         std::int32_t world_size = 1;               // of all ranks of the job
+        bool one_world = true;                     // they are in one process group
         bool launcher = false;                     // it starts ranks: `printed` gets what it prints
     };
     // What is known of a rank at its end besides how it ended.

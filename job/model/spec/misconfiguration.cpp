@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace lockstep {
 namespace {
@@ -36,6 +37,18 @@ std::optional<std::string> trains_alone(std::string_view line) {
             "\"MEMBER: 1/1\""};
     }
     return std::nullopt;
+}
+
+std::optional<std::int32_t> printed_world(std::string_view line) {
+    constexpr std::string_view kBefore = "start data reader (trainers_num: ";
+    const auto at = line.find(kBefore);
+    std::int32_t out = 0;
+    if (at == std::string_view::npos ||
+        std::from_chars(line.data() + at + kBefore.size(), line.data() + line.size(), out).ec !=
+            std::errc{}) {
+        return std::nullopt;
+    }
+    return out;
 }
 
 std::optional<std::string> wrong_world(std::int32_t said, std::int32_t expected) {

@@ -30,6 +30,21 @@ std::vector<std::int64_t> steps(const std::vector<RankReport>& reports) {
     return out;
 }
 
+TEST(OutputReader, ALineThatSaysAnotherWorldIsAWarningOnce) {
+    const std::string line = "start data reader (trainers_num: 3, trainer_id: 0)\n";
+    OutputReader wrong{Capture{"auto", ""}, 4};
+    wrong.feed(line + line, 1);
+    EXPECT_TRUE(wrong.take_warning().has_value());
+    wrong.feed(line, 2);
+    EXPECT_FALSE(wrong.take_warning().has_value());
+    OutputReader right{Capture{"auto", ""}, 3};
+    right.feed(line, 1);
+    EXPECT_FALSE(right.take_warning().has_value());
+    OutputReader servers{Capture{"auto", ""}, 4, false};
+    servers.feed(line, 1);
+    EXPECT_FALSE(servers.take_warning().has_value());
+}
+
 TEST(OutputReader, PrintedStepsAreTakenAsTheyAre) {
     auto in = reader();
     const auto reports = in.feed("step=10 loss=1\nstep=20 loss=2\n", 1);

@@ -27,6 +27,14 @@ TEST(Misconfiguration, LightningsOneOfOneIsAndOneOfManyIsNot) {
     EXPECT_FALSE(trains_alone("Epoch 1/2, Loss: 0.5"));
 }
 
+TEST(Misconfiguration, PaddlesDataReaderSaysHowManyTrainersThereAre) {
+    EXPECT_EQ(printed_world("start data reader (trainers_num: 3, trainer_id: 0)"), 3);
+    EXPECT_EQ(printed_world("[rank1] start data reader (trainers_num: 16, trainer_id: 1)"), 16);
+    EXPECT_FALSE(printed_world("start data reader (trainers_num: many)"));
+    EXPECT_FALSE(printed_world("start data reader (trainers_num: "));
+    EXPECT_FALSE(printed_world("trainers_num: 3"));
+}
+
 TEST(Misconfiguration, AWorldOfAnotherSizeIsTold) {
     EXPECT_THAT(wrong_world(1, 4), Optional(HasSubstr("a world size 1 of an expected 4")));
     EXPECT_THAT(wrong_world(2, 4), Optional(HasSubstr("a world size 2 of an expected 4")));
