@@ -2,11 +2,10 @@
 
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
+#include "job/cli/run_launchers.hpp"
 #include "job/model/spec/framework.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <limits>
 #include <set>
 
@@ -14,10 +13,6 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::size_t kScriptPart = 1U << 20U;
-
-std::string base_name(const std::string& path) {
-    return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
-}
 
 bool is_python(const std::string& program) {
     const std::string name = base_name(program);
@@ -59,13 +54,9 @@ Program program_behind(const std::vector<std::string>& command, std::size_t from
 }
 
 // The packages that a script imports, by the lines that do so.
-std::set<std::string> imports_of(const std::string& path) {
+std::set<std::string> imports_of(const std::string& text) {
     std::set<std::string> out;
-    const auto text = read_plain_file(path, kScriptPart);
-    if (!text) {
-        return out;
-    }
-    for (const std::string& line : split(*text, '\n')) {
+    for (const std::string& line : split(text, '\n')) {
         const std::string_view code = trim(line);
         for (const std::string_view word : {"import ", "from "}) {
             if (!code.starts_with(word)) {
@@ -106,186 +97,37 @@ std::string framework_of(const std::set<std::string>& imports, std::string& pack
     return out;
 }
 
-// --name=VALUE or --name VALUE among a launcher's own options, either spelling of - and _.
-std::string option_of(const std::vector<std::string>& command, std::size_t from, std::size_t to,
-                      std::initializer_list<std::string_view> names) {
-    for (std::size_t i = from; i < to && i < command.size(); ++i) {
-        std::string word = command[i].substr(0, command[i].find('='));
-        std::replace(word.begin(), word.end(), '_', '-');
-        if (std::find(names.begin(), names.end(), word) == names.end()) {
-            continue;
-        }
-        const std::size_t equals = command[i].find('=');
-        if (equals != std::string::npos) {
-            return command[i].substr(equals + 1);
-        }
-        return i + 1 < to ? command[i + 1] : "";
+void look_into_script(Guess& out, const std::string& script, const Caller& caller) {
+    const auto path = resolve_path(script, caller, caller.directory);
+    const auto text = path ? read_plain_file(*path, kScriptPart) : std::string{};
+    if (!text) {
+        return;
     }
-    return "";
-}
-
-// Takes the option and its value out of a launcher's own; how many words that were.
-std::size_t take_out(std::vector<std::string>& command, std::size_t from, std::size_t to,
-                     std::string_view name) {
-    for (std::size_t i = from; i < to && i < command.size(); ++i) {
-        const bool joined = command[i].starts_with(std::string{name} + "=");
-        if (joined || command[i] == name) {
-            const std::size_t words = joined || i + 1 == to ? 1 : 2;
-            const auto place = command.begin() + static_cast<std::ptrdiff_t>(i);
-            command.erase(place, place + static_cast<std::ptrdiff_t>(words));
-            return words;
-        }
+    std::string package;
+    const std::string found = framework_of(imports_of(*text), package);
+    if (!found.empty()) {
+        out.framework = found;
+        out.why = script + " imports " + package;
+        out.ranks_per_node = found == "ray" ? 1 : out.ranks_per_node;
     }
-    return 0;
-}
-
-// The script that a launcher starts: its first argument that is a file of Python, else npos.
-std::size_t script_of(const std::vector<std::string>& command, std::size_t from) {
-    for (std::size_t i = from; i < command.size(); ++i) {
-        if (command[i].ends_with(".py") && !command[i].starts_with("-")) {
-            return i;
-        }
-    }
-    return command.size();
-}
-
-std::string job_name(const std::string& program) {
-    std::string name = base_name(program);
-    if (const std::size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0) {
-        name.resize(dot);
-    }
-    std::string out;
-    for (const char c : name) {
-        const bool word = std::isalnum(static_cast<unsigned char>(c)) != 0;
-        if (word || ((c == '.' || c == '_' || c == '-') && !out.empty())) {
-            out += c;
-        } else if (!out.empty()) {
-            out += '-';
-        }
-    }
-    out.resize(std::min<std::size_t>(out.size(), 64));
-    return out.empty() ? "job" : out;
-}
-
-std::int64_t number_of(const std::string& text) {
-    const auto number = to_int(text);
-    return number && *number > 0 && *number <= 1'000'000 ? *number : 0;
-}
-
-void guess_torchrun(Guess& out, std::size_t from, std::int64_t nodes) {
-    std::size_t script = script_of(out.command, from);
-    out.framework = "pytorch";
-    out.launch = "node";
-    out.ranks_per_node = number_of(option_of(out.command, from, script, {"--nproc-per-node"}));
-    const std::string range = option_of(out.command, from, script, {"--nnodes"});
-    const auto colon = range.find(':');
-    out.nodes = number_of(range.substr(colon == std::string::npos ? 0 : colon + 1));
-    if (colon != std::string::npos) {
-        out.min_nodes = number_of(range.substr(0, colon));
-        // What Lockstep tells it (PET_NNODES) is how many there are each time.
-        script -= take_out(out.command, from, script, "--nnodes");
-    }
-    const bool alone =
-        std::find(out.command.begin(), out.command.begin() + static_cast<std::ptrdiff_t>(script),
-                  "--standalone") != out.command.begin() + static_cast<std::ptrdiff_t>(script);
-    if (std::max(nodes, out.nodes) > 1 && alone) {
-        out.warnings.emplace_back(
-            "torchrun --standalone makes every node a separate job: leave it out");
-    }
-    for (const std::string_view own :
-         {"--rdzv-endpoint", "--master-addr", "--node-rank", "--rdzv-backend"}) {
-        if (!option_of(out.command, from, script, {own}).empty()) {
-            out.warnings.push_back("torchrun's " + std::string{own} +
-                                   " overrides the values Lockstep passes; it is not needed");
-        }
-    }
-    if (script < out.command.size()) {
-        out.name = job_name(out.command[script]);
-    }
-}
-
-// accelerate launch reads no variables: its options are given, where the user has not.
-void guess_accelerate(Guess& out, std::size_t from) {
-    const std::size_t script = script_of(out.command, from);
-    out.framework = "accelerate";
-    out.launch = "node";
-    out.nodes = number_of(option_of(out.command, from, script, {"--num-machines"}));
-    const std::array<std::pair<std::string_view, std::string>, 5> options{{
-        {"--num-machines", "{num_nodes}"},
-        {"--num-processes", "{world_size}"},
-        {"--machine-rank", "{node_rank}"},
-        {"--main-process-ip", "{master_addr}"},
-        {"--main-process-port", "{master_port}"},
-    }};
-    std::vector<std::string> more;
-    for (const auto& [name, value] : options) {
-        if (!option_of(out.command, from, script, {name}).empty()) {
-            continue;
-        }
-        std::string option{name};
-        std::replace(option.begin() + 2, option.end(), '-', '_');
-        more.push_back(option);
-        more.push_back(value);
-    }
-    out.command.insert(out.command.begin() + static_cast<std::ptrdiff_t>(from), more.begin(),
-                       more.end());
-    const std::size_t behind = script_of(out.command, from);
-    if (behind < out.command.size()) {
-        out.name = job_name(out.command[behind]);
-    }
-}
-
-void guess_paddle(Guess& out, std::size_t from) {
-    out.framework = "paddle";
-    out.launch = "node";
-    const std::size_t script = script_of(out.command, from);
-    out.ranks_per_node = number_of(option_of(out.command, from, script, {"--nproc-per-node"}));
-    if (script < out.command.size()) {
-        out.name = job_name(out.command[script]);
-    }
-}
-
-Error not_a_launcher(const std::string& program, const std::string& instead) {
-    return Error{Errc::invalid,
-                 program + " starts processes itself, and Lockstep does: " + instead};
 }
 
 }  // namespace
 
-Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t nodes,
-                        const Caller& caller) {
+Result<Guess> guess_run(const RunOptions& options, const Caller& caller) {
+    const std::vector<std::string>& command = options.command;
     Guess out;
     out.command = command;
-    const std::string program = base_name(command.front());
+    std::string program = base_name(command.front());
     out.name = job_name(command.front());
-    if (program == "torchrun") {
-        out.why = "torchrun starts the ranks of a node";
-        guess_torchrun(out, 1, nodes);
-        return out;
+    const bool verb = command.size() > 1 && ((program == "accelerate" && command[1] == "launch") ||
+                                             (program == "colossalai" && command[1] == "run"));
+    if (verb) {
+        program += " " + command[1];
     }
-    if (program == "accelerate" && command.size() > 1 && command[1] == "launch") {
-        out.why = "accelerate launch starts the ranks of a node";
-        guess_accelerate(out, 2);
-        return out;
-    }
-    if (program == "srun" || program == "mpirun" || program == "mpiexec") {
-        return fail(not_a_launcher(
-            program, "lockstep run -N NODES -n RANKS_PER_NODE --framework mpi -- PROGRAM"));
-    }
-    if (program == "sbatch" || program == "salloc") {
-        return fail(Errc::invalid, program +
-                                       " is what Lockstep calls: give the command alone, and "
-                                       "-N, -n, -p, -t as it takes them");
-    }
-    if (program == "deepspeed") {
-        if (nodes > 1) {
-            return fail(not_a_launcher(program,
-                                       "lockstep run -N NODES -n RANKS_PER_NODE "
-                                       "--framework deepspeed -- python SCRIPT …"));
-        }
-        out.framework = "pytorch";
-        out.launch = "node";
-        out.why = "deepspeed starts the ranks of a node";
+    const auto launcher = guess_launcher(out, program, verb ? 2 : 1, options);
+    LOCKSTEP_TRY(launcher);
+    if (*launcher) {
         return out;
     }
     if (!is_python(command.front())) {
@@ -295,20 +137,9 @@ Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t no
     const Program behind = program_behind(command, 1);
     if (!behind.module.empty()) {
         out.name = job_name(behind.module.substr(behind.module.rfind('.') + 1));
-        if (behind.module == "torch.distributed.run" ||
-            behind.module == "torch.distributed.launch") {
-            out.why = behind.module + " starts the ranks of a node";
-            guess_torchrun(out, behind.next, nodes);
-            return out;
-        }
-        if (behind.module == "paddle.distributed.launch") {
-            out.why = behind.module + " starts the ranks of a node";
-            guess_paddle(out, behind.next);
-            return out;
-        }
-        if (behind.module.starts_with("accelerate.commands")) {
-            out.why = behind.module + " starts the ranks of a node";
-            guess_accelerate(out, behind.next);
+        const auto module = guess_launcher(out, behind.module, behind.next, options);
+        LOCKSTEP_TRY(module);
+        if (*module) {
             return out;
         }
         if (behind.module == "lockstep.ray") {
@@ -325,14 +156,7 @@ Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t no
     out.why = "a Python program, which gets torchrun's variables";
     if (!behind.script.empty()) {
         out.name = job_name(behind.script);
-        const auto path = resolve_path(behind.script, caller, caller.directory);
-        std::string package;
-        const std::string found = path ? framework_of(imports_of(*path), package) : std::string{};
-        if (!found.empty()) {
-            out.framework = found;
-            out.why = behind.script + " imports " + package;
-            out.ranks_per_node = found == "ray" ? 1 : out.ranks_per_node;
-        }
+        look_into_script(out, behind.script, caller);
     }
     return out;
 }

@@ -5,6 +5,7 @@
 
 #include "job/base/result.hpp"
 #include "job/cli/caller.hpp"
+#include "job/cli/options.hpp"
 
 #include <cstdint>
 #include <string>
@@ -25,9 +26,8 @@ struct Guess {
     std::vector<std::string> warnings;
 };
 
-// `nodes`: that were asked for, 0 = not said. invalid: a command that cannot run on several nodes
-// this way, with what to write instead.
-Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t nodes,
-                        const Caller& caller);
+// invalid: a command that cannot run this way, on several nodes perhaps, with what to write
+// instead.
+Result<Guess> guess_run(const RunOptions& options, const Caller& caller);
 
 }  // namespace lockstep::cli

@@ -206,7 +206,7 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
         return fail(Errc::invalid,
                     "no command: lockstep run [OPTION…] -- python train.py; see --help");
     }
-    auto guess = guess_run(options.command, options.nodes, caller);
+    auto guess = guess_run(options, caller);
     LOCKSTEP_TRY(guess);
     const auto program = check_program(options, caller);
     LOCKSTEP_TRY(program);
