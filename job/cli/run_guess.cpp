@@ -97,7 +97,48 @@ std::string framework_of(const std::set<std::string>& imports, std::string& pack
     return out;
 }
 
-void look_into_script(Guess& out, const std::string& script, const Caller& caller) {
+// What the script sets KERAS_BACKEND to.
+struct NamedBackend {
+    std::string name;         // "" = nothing, or several
+    bool is_default = false;  // what is set already goes before it
+};
+
+// Of os.environ["KERAS_BACKEND"] = "torch", .setdefault("KERAS_BACKEND", "torch"),
+// .update({"KERAS_BACKEND": "torch"}) and update(KERAS_BACKEND="torch"); it has to stand before the
+// import of Keras, so it is no value that is computed.
+NamedBackend backend_of(const std::string& text) {
+    constexpr std::string_view kVariable = "KERAS_BACKEND";
+    NamedBackend out;
+    for (const std::string& line : split(text, '\n')) {
+        const std::string_view code = trim(line);
+        const std::size_t at = code.find(kVariable);
+        if (at == std::string_view::npos || code.starts_with('#') ||
+            code.find("environ") == std::string_view::npos) {
+            continue;
+        }
+        std::string_view rest = code.substr(at + kVariable.size());
+        rest.remove_prefix(std::min(rest.find_first_not_of("\"'] "), rest.size()));
+        const bool sets =
+            rest.starts_with(':') || (rest.starts_with('=') && !rest.starts_with("=="));
+        const bool is_default = rest.starts_with(',') &&
+                                code.substr(0, at).find("setdefault(") != std::string_view::npos;
+        if (!sets && !is_default) {
+            continue;
+        }
+        const std::string_view value = trim(rest.substr(1));
+        const std::string_view inside = value.substr(std::min<std::size_t>(1, value.size()));
+        const std::string name{inside.substr(0, inside.find_first_of("\"'"))};
+        const bool known = name == "tensorflow" || name == "jax" || name == "torch";
+        if (!known || (!out.name.empty() && out.name != name)) {
+            return {};  // it depends
+        }
+        out = {name, is_default};
+    }
+    return out;
+}
+
+void look_into_script(Guess& out, const std::string& script, const RunOptions& options,
+                      const Caller& caller) {
     const auto path = resolve_path(script, caller, caller.directory);
     const auto text = path ? read_plain_file(*path, kScriptPart) : std::string{};
     if (!text) {
@@ -109,6 +150,19 @@ void look_into_script(Guess& out, const std::string& script, const Caller& calle
         out.framework = found;
         out.why = script + " imports " + package;
         out.ranks_per_node = found == "ray" ? 1 : out.ranks_per_node;
+    }
+    if ((options.framework.empty() ? found : options.framework) == "keras") {
+        const NamedBackend backend = backend_of(*text);
+        const bool is_set = !options.bare && caller.environment.contains("KERAS_BACKEND");
+        if (!backend.name.empty() && !(backend.is_default && is_set)) {
+            out.environment["KERAS_BACKEND"] = backend.name;
+            out.why += " and takes " + backend.name + " for its backend";
+        }
+    }
+    if (found == "tensorflow" && text->find("SlurmClusterResolver") != std::string::npos) {
+        // It counts the GPUs that it sees as the node's, so a worker must not see its share alone.
+        out.framework = "command";
+        out.why = script + "'s SlurmClusterResolver finds the ranks and their GPUs by itself";
     }
 }
 
@@ -156,7 +210,7 @@ Result<Guess> guess_run(const RunOptions& options, const Caller& caller) {
     out.why = "a Python program, which gets torchrun's variables";
     if (!behind.script.empty()) {
         out.name = job_name(behind.script);
-        look_into_script(out, behind.script, caller);
+        look_into_script(out, behind.script, options, caller);
     }
     return out;
 }

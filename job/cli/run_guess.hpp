@@ -8,6 +8,7 @@
 #include "job/cli/options.hpp"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct Guess {
     std::int64_t min_nodes = 0;  // torchrun --nnodes MIN:MAX
     std::int64_t ranks_per_node = 0;
     std::vector<std::string> command;  // with what the launcher must be told
+    // What the script sets itself and Lockstep must know as well.
+    std::map<std::string, std::string> environment;
     std::vector<std::string> warnings;
 };
 

@@ -245,6 +245,11 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     LOCKSTEP_TRY(add_resources(spec, options, nodes, min_nodes, ranks));
     spec["working_directory"] = caller.directory;
     LOCKSTEP_TRY(add_variables(spec, options, caller));
+    for (const auto& [variable, value] : guess->environment) {
+        if (!spec.contains("environment") || !spec["environment"].contains(variable)) {
+            spec["environment"][variable] = value;
+        }
+    }
     if (!options.bare) {
         spec["inherit_environment"] = true;
     }

@@ -95,6 +95,19 @@ class LocalGpus(harness.TestCase):
         end.touch()
         self.daemon.wait_state(job, "succeeded")
 
+    def test_keras_whose_backend_nobody_names_is_told_what_its_ranks_see(self):
+        spec = {"name": "keras", "framework": "keras", "command": ["/bin/true"],
+                "resources": {"nodes": 1, "ranks_per_node": 3, "gpus_per_node": 3}}
+        def warned(**fields):
+            status, answer = self.daemon.api("POST", "/v1/jobs/render", {**spec, **fields})[:2]
+            self.assertEqual(status, 200, answer)
+            return "KERAS_BACKEND" in " ".join(answer["warnings"])
+        self.assertTrue(warned())
+        self.assertFalse(warned(environment={"KERAS_BACKEND": "torch"}))
+        self.assertFalse(warned(inherit_environment=True, recorded_environment={"KERAS_BACKEND": "torch"}))
+        self.assertFalse(warned(resources={"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 3}), "it sees all")
+        self.assertFalse(warned(framework="tensorflow"))
+
     def test_the_native_trainer_does_not_take_gpus_it_cannot_use(self):
         spec = {"name": "native", "framework": "native", "resources": {"gpus_per_node": 1}, "train": {"devices": "cpu"}}
         for path in ("/v1/jobs", "/v1/jobs/render"):

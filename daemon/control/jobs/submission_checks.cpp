@@ -1,5 +1,6 @@
 #include "daemon/control/jobs/submission_checks.hpp"
 
+#include "job/model/spec/gpu_view.hpp"
 #include "job/model/spec/notify.hpp"
 #include "job/model/spec/spec_secrets.hpp"
 
@@ -12,6 +13,14 @@ namespace {
 Status check_secrets(const JobSpec& spec, const std::string& user, const SecretStore* secrets) {
     const auto missing = secrets != nullptr ? secrets->missing(user, spec.secrets) : spec.secrets;
     return missing.empty() ? Status{} : Status{fail(missing_secrets(missing, spec))};
+}
+
+// Ranks of Keras see GPUs by the backend, which the script may name where nobody else reads it.
+bool leaves_backend_open(const JobSpec& spec) {
+    const char* variable = "KERAS_BACKEND";
+    return spec.framework == Framework::keras && spec.roles.empty() &&
+           spec.environment.count(variable) == 0 &&
+           spec.recorded_environment.count(variable) == 0 && gpu_slice(spec, 0).has_value();
 }
 
 }  // namespace
@@ -51,6 +60,12 @@ Result<Admission> admit_job(Scheduler& scheduler, const JobSpec& spec) {
             std::to_string(spec.resources.ranks_per_gpu) +
             " ranks share each GPU (resources.ranks_per_gpu), and its memory: to try out a script, "
             "not to train fast");
+    }
+    if (admission && leaves_backend_open(spec)) {
+        admission->warnings.emplace_back(
+            "environment does not set KERAS_BACKEND, so each rank sees its own share of the node's "
+            "GPUs, as TensorFlow needs it; where the script sets torch or jax, set it there as "
+            "well");
     }
     return admission;
 }

@@ -1,4 +1,5 @@
-// What `lockstep run` makes of commands as people have them from other launchers.
+// What `lockstep run` makes of commands as people have them from other launchers, and of what a
+// script says itself.
 #include "tests/unit/cli/run_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -132,6 +133,44 @@ TEST_F(CliRun, PaddlesDevicesAreItsRanks) {
     options_.nodes = 4;
     EXPECT_THAT(warnings(launch({"--nnodes=2"})),
                 ElementsAre(HasSubstr("--nnodes 2 has no effect")));
+}
+
+// Ranks on torch saw one GPU each, as TensorFlow's workers do, and took that of their number.
+TEST_F(CliRun, TheBackendThatAKerasScriptSetsStandsInTheSpecification) {
+    const auto backend = [&](const std::string& line) {
+        script("k.py", "import os\n" + line + "\nimport keras\n");
+        const Json spec = plan({"python", "k.py"});
+        EXPECT_EQ(spec["framework"], "keras");
+        return spec.value("environment", Json::object()).value("KERAS_BACKEND", "");
+    };
+    EXPECT_EQ(backend("os.environ[\"KERAS_BACKEND\"] = \"torch\""), "torch");
+    EXPECT_EQ(backend("os.environ['KERAS_BACKEND']='jax'  # or torch"), "jax");
+    EXPECT_EQ(backend("os.environ.setdefault(\"KERAS_BACKEND\", \"torch\")"), "torch");
+    EXPECT_EQ(backend("os.environ.update({\"KERAS_BACKEND\": \"torch\"})"), "torch");
+    EXPECT_EQ(backend("environ.update(KERAS_BACKEND='tensorflow')"), "tensorflow");
+    EXPECT_EQ(backend("# os.environ['KERAS_BACKEND'] = 'jax'"), "");
+    EXPECT_EQ(backend("if os.environ['KERAS_BACKEND'] == 'jax': pass"), "");
+    EXPECT_EQ(backend("os.environ.get('KERAS_BACKEND', 'jax')"), "");
+    EXPECT_EQ(backend("os.environ['KERAS_BACKEND'] = sys.argv[1]"), "");
+    EXPECT_EQ(backend("os.environ['KERAS_BACKEND'] ="), "");
+    EXPECT_EQ(backend("os.environ['KERAS_BACKEND'] = 'jax'\nos.environ['KERAS_BACKEND'] = 'torch'"),
+              "")
+        << "it depends";
+    caller_.environment["KERAS_BACKEND"] = "jax";
+    EXPECT_EQ(backend("os.environ['KERAS_BACKEND'] = 'torch'"), "torch") << "the script wins";
+    EXPECT_EQ(backend("os.environ.setdefault('KERAS_BACKEND', 'torch')"), "");
+    options_.environment = {"KERAS_BACKEND=tensorflow"};
+    EXPECT_EQ(backend("os.environ['KERAS_BACKEND'] = 'torch'"), "tensorflow");
+}
+
+// It counted one GPU for the two workers of a node.
+TEST_F(CliRun, AScriptWithSlurmClusterResolverSeesAllGpusOfItsNode) {
+    const std::string text =
+        "import tensorflow as tf\n"
+        "resolver = tf.distribute.cluster_resolver.SlurmClusterResolver()\n";
+    EXPECT_EQ(framework_of(text), "command");
+    options_.framework = "tensorflow";
+    EXPECT_EQ(framework_of(text), "tensorflow");
 }
 
 }  // namespace
