@@ -144,6 +144,7 @@ struct Applier {
         current->submitting_at = event.time;
         current->scheduler_id.clear();  // what the scheduler had is gone for good
         current->placed_at = 0;
+        current->held_reason.clear();
         return {};
     }
     Status operator()(const event::AttemptSubmitted& e) const {

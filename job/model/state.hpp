@@ -158,6 +158,8 @@ inline constexpr std::array kTransitions{
     Transition{JobState::queued, EventKind::attempt_placed, JobState::starting},
     Transition{JobState::queued, EventKind::fault, JobState::queued},
     Transition{JobState::queued, EventKind::attempt_ended, JobState::requeued},
+    // What the scheduler held it has forgotten, or started and lost between two looks.
+    Transition{JobState::held, EventKind::attempt_submitting, JobState::queued},
     Transition{JobState::held, EventKind::attempt_submitted, JobState::held},
     Transition{JobState::held, EventKind::released, JobState::queued},
     Transition{JobState::held, EventKind::attempt_placed, JobState::starting},

@@ -192,6 +192,12 @@ void SlurmScheduler::give_turn_back(Tracked& tracked) {
 Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
     const TrackedPointer tracked = track(request);
     Handover out = handover(tracked->attempt);
+    const bool sends = out.kind == Handover::Kind::again && request.intent_is_fresh;
+    if (tracked->has_turn && !sends && tracked->attempt.stage != SlurmAttempt::Stage::sending) {
+        // No intent has followed the last "again", or there is something of it in Slurm after all:
+        // those in line must not wait for it.
+        give_turn_back(*tracked);
+    }
     if (request.submission == Submission::manual && tracked->attempt.id == 0 &&
         out.kind == Handover::Kind::placed) {
         const Status written = co_await write_script(request);

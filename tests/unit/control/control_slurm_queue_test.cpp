@@ -53,6 +53,26 @@ TEST_F(ControlSlurmTest, AJobThatTheSchedulerForgotIsHandedOverUnderANewIntent) 
                             "attempt_submitted", "attempt_submitting", "attempt_submitted"));
 }
 
+// It was asked for at each look and never submitted: the intent had no place in "held".
+TEST_F(ControlSlurmTest, AHeldJobThatTheSchedulerForgotIsHandedOverUnderANewIntent) {
+    scheduler_.seen.state = AllocationState::pending;
+    scheduler_.seen.held = true;
+    scheduler_.seen.reason = "held by an administrator";
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "held"; }, "held");
+    scheduler_.seen.held = false;
+    scheduler_.seen.kind = Observation::Kind::absent;
+    scheduler_.unsure = Handover::Kind::again;
+    scheduler_.handover.id = "18";
+    until([&] { return scheduler_.submissions == 2; }, "handed over again");
+    scheduler_.seen.kind = Observation::Kind::state;
+    until([&] { return scheduler_id(id) == "18"; }, "new id");
+    EXPECT_EQ(state(id), "queued");
+    EXPECT_THAT(kinds(id), ElementsAre("submitted", "attempt_created", "attempt_submitting",
+                                       "attempt_submitted", "held", "attempt_submitting",
+                                       "attempt_submitted"));
+}
+
 TEST_F(ControlSlurmTest, ARefusalEndsTheJobWithTheSchedulersWords) {
     scheduler_.handover = {Handover::Kind::refused, "", "Invalid account"};
     const std::string id = submit()->id;

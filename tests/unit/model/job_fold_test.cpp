@@ -97,7 +97,7 @@ Job job_in(JobState state, bool ended) {
     if (state == JobState::requeued || state == JobState::accepted) {
         history.must(event::AttemptEnded{1, {}});
     }
-    if (state == JobState::queued || state == JobState::starting) {
+    if (state == JobState::queued || state == JobState::held || state == JobState::starting) {
         history.job.attempts.back().claims.clear();
     }
     history.job.state = state;

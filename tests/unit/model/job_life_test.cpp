@@ -147,6 +147,18 @@ TEST(JobLife, AHeldJobWaitsAndGoesOn) {
     EXPECT_EQ(h.job.attempt()->held_reason, "");
 }
 
+TEST(JobLife, AHeldJobThatTheSchedulerHasForgottenIsSubmittedAgain) {
+    History h;
+    h.attempt();
+    h.must(event::AttemptSubmitting{1, 1});
+    h.must(event::AttemptSubmitted{1, "17"});
+    h.must(event::Held{1, "held by an administrator"});
+    h.must(event::AttemptSubmitting{1, 2});
+    EXPECT_EQ(h.job.state, JobState::queued);
+    EXPECT_EQ(h.job.attempt()->held_reason, "") << "it was said of 17";
+    EXPECT_EQ(h.job.attempt()->submissions, 2);
+}
+
 TEST(JobLife, GenerationsAreFencedByNumber) {
     History h;
     h.running();

@@ -52,6 +52,49 @@ TEST_F(SlurmSchedulerTest, AThousandJobsAreFollowedByOneQueryACycleWithinTheBudg
     EXPECT_LE(slurm_->queries - queries, 2) << "seen within one cycle";
 }
 
+// Intents that could not be stored: four such jobs stopped every submission for ever.
+TEST_F(SlurmSchedulerTest, ATurnThatNoIntentFollowsGoesToTheNextInLine) {
+    SlurmScheduler::Options options;
+    start(options);
+    std::vector<AttemptRequest> stuck;
+    for (std::size_t number = 0; number < options.submissions_at_once; ++number) {
+        stuck.push_back(request(job_name(static_cast<int>(number))));
+    }
+    const auto ask_in_vain = [&] {
+        for (const AttemptRequest& one : stuck) {
+            EXPECT_NE(wait<Handover>(scheduler_->submit(one)).kind, Handover::Kind::placed);
+        }
+    };
+    ask_in_vain();
+    AttemptRequest other = request(job_name(99));
+    EXPECT_FALSE(hand_over(other));
+    EXPECT_EQ(last_.kind, Handover::Kind::wait);
+    EXPECT_THAT(last_.reason, HasSubstr("waiting for its turn"));
+    until([&] {
+        ask_in_vain();
+        return hand_over(other);
+    });
+    EXPECT_EQ(slurm_->ids, 1);
+}
+
+// squeue shows it again before its intent was written.
+TEST_F(SlurmSchedulerTest, ATurnIsGivenBackByAJobThatIsThereAfterAll) {
+    SlurmScheduler::Options options;
+    options.submissions_at_once = 1;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    slurm_->hides = true;
+    until([&] { return wait<Handover>(scheduler_->submit(job)).kind == Handover::Kind::again; });
+    slurm_->hides = false;
+    until([&] { return wait<Handover>(scheduler_->submit(job)).kind == Handover::Kind::placed; });
+    AttemptRequest other = request(job_name(2));
+    until([&] { return hand_over(other); });
+    EXPECT_EQ(slurm_->submissions, 2);
+}
+
 TEST_F(SlurmSchedulerTest, NothingIsHandedToASlurmThatDoesNotAnswer) {
     answers_ = false;
     start();
