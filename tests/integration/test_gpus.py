@@ -27,6 +27,21 @@ child.kill()
 """
 
 
+# Rank 1 of the first generation fails when it is told to; all others wait for the end.
+FAILING = """
+import os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+generation, rank = os.environ["LOCKSTEP_GENERATION"], os.environ["RANK"]
+name = folder / f"pid-{rank}-of-{generation}"
+name.with_suffix(".new").write_text(str(os.getpid()))
+name.with_suffix(".new").rename(name)
+while not (folder / "go").exists():
+    if (generation, rank) == ("1", "1") and (folder / "fail").exists():
+        sys.exit(1)
+    time.sleep(0.02)
+"""
+
+
 class GpuDaemon(harness.Daemon):
     library = LIBRARIES / "new"
     script = None
@@ -156,6 +171,33 @@ class Gpus(GpuCase):
         self.assertTrue(all('gpu="6",xid="79"' in labels for labels in times), times)
         self.assertTrue(all(began - 1 <= value <= time.time() + 1 for value in times.values()), times)
         self.finish(job)
+
+
+class FailedGpu(GpuCase):
+    def test_a_spare_takes_over_from_a_node_whose_gpu_failed_under_a_rank(self):
+        self.daemon.stop()
+        self.daemon.arguments = (*self.daemon.arguments, "--local-gpus", "8")
+        self.daemon.start()
+        job = self.daemon.submit(harness.command_job(
+            "fails", harness.PYTHON, "-c", FAILING, self.root, preflight={"mode": "off"}, recovery={},
+            resources={"nodes": 2, "spares": 1, "ranks_per_node": 1, "gpus_per_node": 1}))["id"]
+        wait_until(lambda: (self.root / "pid-1-of-1").exists(), 20, "rank 1 runs")
+        self.wait_values("lockstep_gpu_utilization_ratio", lambda v: len(v) == 16, "both nodes are watched")
+        self.write(f"gpu 6 process {(self.root / 'pid-1-of-1').read_text()} 1000")
+        self.wait_values("lockstep_rank_info", lambda v: any('gpu="6"' in one for one in v), "rank 1's GPU")
+        self.write("xid 6 48")
+        wait_until(lambda: [e for e in self.daemon.events(job) if e["kind"] == "gpu_xid" and e.get("rank") == 1],
+                   20, "rank 1's GPU reports an error")
+        self.assertEqual(self.daemon.job(job)["state"], "running")
+        (self.root / "fail").touch()
+        wait_until(lambda: (self.root / "pid-1-of-2").exists(), 20, "the next generation runs")
+        self.finish(job)
+        attempt = self.daemon.job(job)["attempts"][0]
+        cause = attempt["generations"][0]["cause"]
+        self.assertEqual(cause["class"], "gpu_fault", cause)
+        self.assertIn("GPU 6 of ", cause["message"])
+        self.assertIn("reported XID 48", cause["message"])
+        self.assertEqual(attempt["lost_nodes"], [cause["node"]])
 
 
 class OldDriver(GpuCase):

@@ -91,7 +91,14 @@ struct Reader {
         }
     }
     void read(const Event& event, const event::GenerationEnded& e) {
-        end(event, e.cause, e.attempt, e.generation);
+        const Attempt* in = attempt(e.attempt);
+        const bool lost =
+            in != nullptr && std::any_of(in->lost.begin(), in->lost.end(), [&](const auto& one) {
+                return one.second.kind == e.cause.kind && one.second.node == e.cause.node;
+            });
+        if (!lost) {  // else it was said when the node was
+            end(event, e.cause, e.attempt, e.generation);
+        }
     }
     void read(const Event& event, const event::AttemptCreated& e) {
         // With one machine there is no other to take.

@@ -1,6 +1,7 @@
 // What agents say to their job, and what the job answers.
 #include "daemon/control/machine/command_once.hpp"
 #include "daemon/control/machine/desync.hpp"
+#include "daemon/control/machine/gpu_blame.hpp"
 #include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/preflight_run.hpp"
@@ -230,7 +231,9 @@ void JobMachine::exited(Draft& draft, const AgentPtr& link, const wire::Exited& 
         event::RankExited out = rank_exited(exited);
         out.attempt = draft.job().attempt()->number;
         out.node = link->node;
-        draft.add(std::move(out));
+        if (draft.add(std::move(out))) {
+            look_for_gpu_error(draft, run_, exited.rank);
+        }
     }
 }
 
@@ -284,7 +287,10 @@ void JobMachine::gpu_xid(Draft& draft, const AgentPtr& link, const wire::GpuXid&
     out.gpu = xid.gpu;
     out.xid = xid.xid;
     out.at = std::max<UnixMillis>(xid.time, 0);
-    draft.add(std::move(out));
+    const event::GpuXid seen = out;
+    if (draft.add(std::move(out))) {
+        gpu_error_seen(draft, run_, seen);
+    }
     draft.hear(link, xid.event);
 }
 

@@ -89,7 +89,7 @@ constexpr std::string_view kClusterSchemas = R"json(
   "time": {"type": "string", "format": "date-time", "description": "When it was."},
   "kind": {"type": "string",
     "enum": ["node_lost", "preflight", "gpu_fault", "gpu_xid", "hang", "straggler", "slow_node", "excluded"],
-    "description": "node_lost: it was silent, gone, or could not start or stop its ranks. preflight, gpu_fault: what the pre-flight found. gpu_xid: the GPU driver reported an error not caused by a program. hang: the rank that held the others up was there. straggler, slow_node: no fault; a rank there, or half of the node's, computed longer than the others. excluded: no fault; the job's next attempt went without it."},
+    "description": "node_lost: it was silent, gone, or could not start or stop its ranks. preflight, gpu_fault: what the pre-flight found; gpu_fault also: an error of a GPU of the job that ended its ranks. gpu_xid: the GPU driver reported an error not caused by a program. hang: the rank that held the others up was there. straggler, slow_node: no fault; a rank there, or half of the node's, computed longer than the others. excluded: no fault; the job's next attempt went without it."},
   "job": {"type": "string", "description": "Id of the job."},
   "user": {"type": "string", "description": "Whose job it was."},
   "attempt": {"type": "integer", "minimum": 1, "description": "Number of the attempt."},

@@ -5,6 +5,7 @@
 #include "job/base/machine.hpp"
 #include "job/base/text.hpp"
 #include "job/base/unique_fd.hpp"
+#include "job/model/gpu_error.hpp"
 
 #include <fcntl.h>
 #include <time.h>
@@ -20,10 +21,6 @@ namespace {
 
 constexpr std::size_t kRecords = 100'000;  // of the kernel's log; it holds far fewer
 constexpr std::size_t kLines = 8;
-// https://docs.nvidia.com/deploy/xid-errors: row remapping failed, fallen off the bus, uncontained
-// memory error. The GPU is of no use until it is reset. That it was, without a restart of the
-// machine, the log does not say: an older one is only worth a look, and NVML tells what still is.
-constexpr std::array<std::int64_t, 3> kFatal{64, 79, 95};
 // What a program of the user does wrong.
 constexpr std::array<std::int64_t, 4> kPrograms{13, 31, 43, 45};
 
@@ -47,7 +44,10 @@ void take_record(std::string_view line, std::int64_t now, GpuFacts& out) {
     const std::string words = "XID " + std::to_string(*number) + " of " +
                               std::string{line.substr(paren, end - paren)} +
                               (recent ? " in the last hour" : " more than an hour ago");
-    const bool fatal = std::find(kFatal.begin(), kFatal.end(), *number) != kFatal.end();
+    // That the GPU was reset since, without a restart of the machine, the log does not say: an
+    // older one is only worth a look, and NVML tells what still is.
+    const GpuError* error = find_gpu_error(*number);
+    const bool fatal = error != nullptr && error->unusable;
     if (!fatal && !recent) {
         return;
     }

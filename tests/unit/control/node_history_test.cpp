@@ -1,3 +1,4 @@
+// size: one short test for each thing that is noted
 // What is remembered of nodes: which event blames whom, and what the API tells of it.
 #include "daemon/control/actor/node_notes.hpp"
 #include "daemon/control/actor/node_witness.hpp"
@@ -108,6 +109,15 @@ TEST_F(Noted, AnErrorOfAGpuIsTheNodes) {
     EXPECT_THAT(blamed(notes), ElementsAre("n0 gpu_xid"));
     EXPECT_EQ(notes.faults[0].message, "XID 79 of GPU 3");
     EXPECT_THAT(ended(note(end(CauseClass::none))), ElementsAre("n0 not", "n1 well"));
+}
+
+TEST_F(Noted, AGpuThatEndedAGenerationIsBlamedOnce) {
+    at_.running();
+    EXPECT_THAT(blamed(note(at_.fault(CauseClass::gpu_fault, 1))), ElementsAre("n1 gpu_fault"));
+    event::GenerationEnded over = at_.end_of_generation(CauseClass::gpu_fault);
+    over.cause.node = "n1";
+    EXPECT_TRUE(note(over).faults.empty()) << "it was said";
+    EXPECT_THAT(ended(note(end(CauseClass::gpu_fault, "n1"))), ElementsAre("n0 well", "n1 not"));
 }
 
 TEST_F(Noted, AStragglersNodeIsNamedAndWasWellAllTheSame) {

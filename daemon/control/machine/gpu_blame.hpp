@@ -1,0 +1,21 @@
+// Whether a GPU of the job is to blame for what its ranks did: an error of its own (gpu_error.hpp)
+// that its node's agent has told in the same generation, about when a rank failed. The node is lost
+// then, so that a spare takes its place and other attempts go without it: on the same GPU the next
+// generation would fail too. The two may be heard in either order. Control thread only.
+#pragma once
+
+#include "daemon/control/machine/attempt_run.hpp"
+#include "daemon/control/machine/draft.hpp"
+#include "job/model/event.hpp"
+
+#include <cstdint>
+
+namespace lockstep {
+
+// The end of this rank of the newest generation was added.
+void look_for_gpu_error(Draft& draft, const AttemptRun& run, std::int32_t rank);
+// The error was added. One after which nothing on the GPU can go on ends the generation at once, if
+// the job recovers from lost nodes: its ranks may wait for ever.
+void gpu_error_seen(Draft& draft, const AttemptRun& run, const event::GpuXid& xid);
+
+}  // namespace lockstep
