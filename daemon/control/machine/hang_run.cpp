@@ -5,13 +5,20 @@
 #include "daemon/control/machine/rank_findings.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/model/recovery.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
 namespace {
+
+// From so many steps on their 99th percentile over time counts.
+constexpr std::size_t kStepsKnown = 20;
+// Crash loops end after kCrashLoop generations: 1, 3 and 9 times the limit.
+constexpr int kLongerAgain = 3;
 
 void add_evidence(Draft& draft, const AttemptRun& run) {
     const auto* series = draft.at.series;
@@ -97,13 +104,39 @@ const GenerationReport* report_of(const Draft& draft, const Generation& live) {
     return report != nullptr && report->last_step >= 0 ? report : nullptr;
 }
 
+// How many generations before this one were ended as a hang at the step at which this one stands:
+// the script may do something there that takes its time, and has never been let finish it.
+int hangs_here_before(const Attempt& attempt, const GenerationReport* report) {
+    int count = 0;
+    for (auto one = attempt.generations.rbegin(); one != attempt.generations.rend(); ++one) {
+        if (one->open()) {
+            continue;
+        }
+        if (report == nullptr || one->cause.kind != CauseClass::hang ||
+            std::abs(one->step - report->last_step) > kSameStep) {
+            break;
+        }
+        ++count;
+    }
+    return count;
+}
+
 HangWatch::Limit limit_of(const Draft& draft, GenerationRun& run, const Generation& live) {
     const telemetry::JobStats* known = run.fresh_stats(draft.at);
-    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+    double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+    if (draft.at.series != nullptr && draft.at.series->step_times().steps() >= kStepsKnown) {
+        usual = std::max(usual, draft.at.series->step_times().p99());
+    }
     const GenerationReport* report = report_of(draft, live);
     const UnixMillis first =
         report == nullptr ? 0 : std::max<UnixMillis>(0, report->first_at - live.running_at);
-    return hang_limit(draft.job().spec.watch.hang_seconds, usual, std::chrono::milliseconds{first});
+    HangWatch::Limit limit =
+        hang_limit(draft.job().spec.watch.hang_seconds, usual, std::chrono::milliseconds{first});
+    for (int before = hangs_here_before(*draft.job().attempt(), report); limit.grows && before > 0;
+         --before) {
+        limit.seconds *= kLongerAgain;
+    }
+    return limit;
 }
 
 // A rank has left with 0, and the others make no step any more: most often they wait for it in a

@@ -78,8 +78,8 @@ class HangWatch {
     std::uint64_t steps_ = 0;             // sum of the ranks' steps when it was last looked at
 };
 
-// max(60 s, 10 × the 99th percentile of the ranks' step times), growing and sparing, unless the job
-// says otherwise. `step_seconds`: that percentile; 0 = not known. `first`: as in Limit.
+// max(60 s, 10 × the 99th percentile of the step times), growing and sparing, unless the job says
+// otherwise. `step_seconds`: that percentile; 0 = not known. `first`: as in Limit.
 HangWatch::Limit hang_limit(std::int32_t hang_seconds, double step_seconds,
                             std::chrono::milliseconds first = {});
 

@@ -151,11 +151,11 @@ void JobSeries::restore(Start start, std::uint32_t rank, std::int64_t step, doub
         return;
     }
     add_seconds(ranks_[rank].checkpoint_seconds, values[index(CoreMetric::checkpoint_seconds)]);
-    add_row(rank, step, time, time, values, capacity());
+    add_row(start, rank, step, time, time, values, capacity());
 }
 
-void JobSeries::add_row(std::size_t rank, std::int64_t step, double time, double received,
-                        const std::vector<double>& values, std::size_t capacity) {
+void JobSeries::add_row(Start start, std::size_t rank, std::int64_t step, double time,
+                        double received, const std::vector<double>& values, std::size_t capacity) {
     RankSeries& series = ranks_[rank].series;
     const std::int64_t at = series.step_of(step);
     const std::size_t bytes = series.bytes();
@@ -163,6 +163,7 @@ void JobSeries::add_row(std::size_t rank, std::int64_t step, double time, double
     if (series.add(step, time, received, values, capacity, seen_by_agent_, still_at_)) {
         recent_.clear(rank);
     }
+    step_times_.note(start, step, time, values[index(CoreMetric::step_seconds)], still_at_);
     recent_.add(rank, at, values[index(CoreMetric::loss)], values[index(CoreMetric::step_seconds)]);
     newest_.take(rank, series);
     rank_bytes_ += series.bytes() - bytes;
@@ -280,8 +281,8 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
             history_->add(start, batch.ranks[row], rank.series.step_of(batch.steps[row]), time,
                           values, received > 0 ? received : time);
         }
-        add_row(batch.ranks[row], batch.steps[row], time, received > 0 ? received : time, values,
-                room);
+        add_row(start, batch.ranks[row], batch.steps[row], time, received > 0 ? received : time,
+                values, room);
         for (const auto& [id, columns] : watched) {
             if (batch.steps[row] >= 0 && !is_absent(values[id])) {
                 columns->add(start, batch.ranks[row], batch.steps[row], time, values[id]);

@@ -12,6 +12,7 @@
 #include "daemon/telemetry/series/rank_series.hpp"
 #include "daemon/telemetry/series/recent_steps.hpp"
 #include "daemon/telemetry/series/step_columns.hpp"
+#include "daemon/telemetry/series/step_times.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/nccl_bandwidth.hpp"
 #include "job/model/spans.hpp"
@@ -114,6 +115,8 @@ class JobSeries {
     // The same of all ranks, column by column: for walks over all of them.
     const NewestReports& newest() const { return newest_; }
     const RecentSteps& recent() const { return recent_; }
+    // After a restart of the daemon from what history has kept of them.
+    const StepTimes& step_times() const { return step_times_; }
     // The number of the newest batch of a node in an attempt; 0 if there was none.
     std::uint64_t last_batch(std::int32_t attempt, std::int32_t node_rank) const;
     // What each generation made of its steps, in order; only those of which a batch came.
@@ -146,7 +149,7 @@ class JobSeries {
         double checkpoint_seconds = 0;  // in that generation
     };
     bool begin_row(Rank& rank, Start start);
-    void add_row(std::size_t rank, std::int64_t step, double time, double received,
+    void add_row(Start start, std::size_t rank, std::int64_t step, double time, double received,
                  const std::vector<double>& values, std::size_t capacity);
     GenerationReport& generation(std::int32_t attempt, std::uint32_t number);
     std::vector<std::optional<std::size_t>> metric_ids(const Batch& batch);
@@ -158,6 +161,7 @@ class JobSeries {
     NewestReports newest_;
     JobTotals earlier_;
     RecentSteps recent_;
+    StepTimes step_times_;
     std::size_t series_ = 0;
     std::size_t rank_bytes_ = 0;  // of ranks_
     std::vector<std::string> metrics_;

@@ -220,6 +220,94 @@ class Lightning(unittest.TestCase):
         self.callback().on_train_start(self.trainer, None)
         self.assertEqual(self.phases, ["checkpoint", "train"])
 
+    def test_a_validation_is_one_and_the_checkpoint_after_it_too(self):
+        # A validation of some minutes was taken for a hang, and ended.
+        callback = self.callback()
+        callback.on_train_start(self.trainer, None)
+        callback.on_validation_start(self.trainer, None)
+        callback.on_validation_end(self.trainer, None)
+        callback.on_save_checkpoint(self.trainer, None, {})
+        callback.on_train_batch_start(self.trainer, None, None, 0)
+        self.assertEqual(self.phases, ["eval", "train", "checkpoint", "train"])
+
+
+class Phases(unittest.TestCase):
+    """Of the callbacks of frameworks that evaluate between two steps: that was taken for a hang, and ended."""
+
+    def callback(self, module, **modules):
+        """The LockstepCallback of lockstep.<module>, beside these stand-ins."""
+        self.phases = []
+        sys.modules.pop(f"lockstep.{module}", None)
+        for patch in (mock.patch.dict(sys.modules, modules), mock.patch("lockstep.phase", self.phases.append),
+                      mock.patch("lockstep.report"), mock.patch("lockstep.checkpoint")):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.addCleanup(sys.modules.pop, f"lockstep.{module}", None)
+        return importlib.import_module(f"lockstep.{module}").LockstepCallback()
+
+    def test_transformers_evaluates_and_saves_after_a_step(self):
+        callback = self.callback("transformers", transformers=types.SimpleNamespace(TrainerCallback=object))
+        args = types.SimpleNamespace(output_dir="out")
+        state = types.SimpleNamespace(global_step=7, is_world_process_zero=True)
+        control = types.SimpleNamespace(should_evaluate=False, should_save=False)
+
+        def step():
+            callback.on_step_begin(args, state, control)
+            callback.on_step_end(args, state, control)
+
+        callback.on_train_begin(args, state, control)
+        step()
+        self.assertEqual(self.phases, [], "what nobody said is not taken back")
+        control.should_evaluate = control.should_save = True
+        callback.on_step_end(args, state, control)
+        self.assertEqual(self.phases, ["eval"], "before the evaluation begins")
+        for _ in range(3):
+            callback.on_prediction_step(args, state, control)
+        control.should_evaluate = False  # as Trainer does
+        callback.on_evaluate(args, state, control)
+        self.assertEqual(self.phases, ["eval", "checkpoint"])
+        control.should_save = False
+        callback.on_save(args, state, control)
+        step()
+        self.assertEqual(self.phases, ["eval", "checkpoint", "train"])
+
+    def test_transformers_evaluates_by_the_epoch_and_when_it_is_asked_to(self):
+        callback = self.callback("transformers", transformers=types.SimpleNamespace(TrainerCallback=object))
+        control = types.SimpleNamespace(should_evaluate=True, should_save=False)
+        callback.on_epoch_end(None, None, control)
+        self.assertEqual(self.phases, ["eval"])
+        control.should_evaluate = False
+        callback.on_step_begin(None, None, control)  # whatever came of it
+        callback.on_prediction_step(None, None, control)
+        callback.on_evaluate(None, None, control)
+        callback.on_prediction_step(None, None, control)
+        callback.on_predict(None, None, control, {})
+        self.assertEqual(self.phases, ["eval", "train"] * 3)
+
+    def test_keras_validates_after_an_epoch(self):
+        callbacks = types.SimpleNamespace(Callback=type("Callback", (), {}))
+        callback = self.callback("keras", **{"keras": types.ModuleType("keras"), "keras.callbacks": callbacks})
+        callback.on_train_batch_end(0)
+        self.assertEqual(self.phases, [])
+        callback.on_test_begin()
+        self.assertEqual(self.phases, ["eval"])
+        callback.on_test_end()
+        callback.on_train_batch_end(1)
+        self.assertEqual(self.phases, ["eval", "train"])
+
+    def test_a_phase_that_was_lost_is_said_again(self):
+        answers = iter([True, False, True])
+        said = []
+
+        def phase(name):
+            said.append(name)
+            return next(answers)
+
+        with mock.patch("lockstep.phase", phase):
+            for name in ("eval", "eval", "train", "train", "train"):
+                _measure.say_phase(name)
+        self.assertEqual(said, ["eval", "train", "train"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from typing import Any, Dict, Mapping, Optional
 
+import lockstep
 from lockstep import _client
 
 _LOSS_NAMES = ("loss", "train_loss", "train/loss", "training_loss", "loss_step", "train_loss_step", "train/loss_step")
@@ -32,6 +33,16 @@ def numbers(values: Optional[Mapping[str, Any]]) -> Dict[str, Any]:
         except (TypeError, ValueError, RuntimeError):
             continue  # a text, an array
     return found
+
+
+_phase = "train"  # what this process was last said to be in; another trainer of it may go on
+
+
+def say_phase(name: str) -> None:
+    """phase() of the callbacks, as it changes: a phase that a script says by itself stays until they say another."""
+    global _phase
+    if name != _phase and lockstep.phase(name) is not False:  # else it was lost, and is said again
+        _phase = name
 
 
 # For what is still on its way from a device when a training ends. A device that waits for a rank that is gone never

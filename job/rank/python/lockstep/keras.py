@@ -10,7 +10,7 @@ import sys
 from typing import Any, Dict, Optional
 
 import lockstep
-from lockstep._measure import Clock, numbers
+from lockstep._measure import Clock, numbers, say_phase
 
 # The Keras that the script has: tf.keras may be tf_keras (Keras 2).
 if "keras" not in sys.modules and "tf_keras" in sys.modules:
@@ -51,6 +51,12 @@ def callback_of(base: type) -> type:
             fields = self._clock.step()
             fields.pop("data_wait_seconds", None)  # Keras does not say
             lockstep.report(self._step, epoch=self._epoch, **numbers(logs), **fields)
+
+        def on_test_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+            say_phase("eval")
+
+        def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+            say_phase("train")
 
         def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
             validation = {name: value for name, value in (logs or {}).items() if name.startswith("val_")}

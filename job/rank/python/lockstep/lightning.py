@@ -17,7 +17,7 @@ else:
     from lightning.pytorch.loggers.logger import Logger
 
 import lockstep
-from lockstep._measure import END_SECONDS, Clock, Later, numbers
+from lockstep._measure import END_SECONDS, Clock, Later, numbers, say_phase
 
 __all__ = ["LockstepCallback", "LockstepLogger"]
 
@@ -42,16 +42,6 @@ class LockstepLogger(Logger):
         pass
 
 
-_saves = False  # the last phase that this process was said to be in is "checkpoint"; another Trainer may go on
-
-
-def _say_saves(saves: bool) -> None:
-    global _saves
-    if saves or _saves:
-        lockstep.phase("checkpoint" if saves else "train")
-    _saves = saves
-
-
 class LockstepCallback(Callback):
     """Reports each optimizer step: loss (of all its micro-batches), step_seconds, data_wait_seconds."""
 
@@ -62,13 +52,13 @@ class LockstepCallback(Callback):
         self._step = -1
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        _say_saves(False)
+        say_phase("train")
         self._step = trainer.global_step
         self._clock = Clock()
         self._clock.batch_wanted()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        _say_saves(False)  # Lightning calls nothing once a checkpoint is there
+        say_phase("train")  # Lightning calls nothing once a checkpoint is there
         self._clock.batch_there()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -89,4 +79,10 @@ class LockstepCallback(Callback):
         self._later.flush(END_SECONDS)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Dict[str, Any]) -> None:
-        _say_saves(True)
+        say_phase("checkpoint")
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        say_phase("eval")
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        say_phase("train")

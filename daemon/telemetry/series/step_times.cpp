@@ -1,0 +1,70 @@
+#include "daemon/telemetry/series/step_times.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::telemetry {
+namespace {
+
+constexpr double kLeast = 1e-3;  // seconds; all below are one bucket
+constexpr double kPerOctave = 8;
+
+std::size_t bucket_of(double seconds, std::size_t buckets) {
+    if (!(seconds > kLeast)) {
+        return 0;
+    }
+    const double place = 1 + std::floor(kPerOctave * std::log2(seconds / kLeast));
+    return static_cast<std::size_t>(std::min(place, static_cast<double>(buckets - 1)));
+}
+
+double most_in(std::size_t bucket) {
+    return kLeast * std::exp2(static_cast<double>(bucket) / kPerOctave);
+}
+
+}  // namespace
+
+void StepTimes::push(double seconds) {
+    const std::size_t bucket = bucket_of(seconds, kBuckets);
+    if (count_ == kWindow) {
+        --in_bucket_[newest_[next_]];
+    } else {
+        ++count_;
+    }
+    newest_[next_] = static_cast<std::uint8_t>(bucket);
+    ++in_bucket_[bucket];
+    next_ = (next_ + 1) % kWindow;
+}
+
+void StepTimes::note(Start start, std::int64_t step, double time, double seconds, double still_at) {
+    if (step < 0 || start < start_) {
+        return;
+    }
+    const bool first = step_ < 0 || start_ < start;
+    if (first || step > step_) {
+        if (counts_ && seconds_ > 0) {
+            push(seconds_);
+        }
+        const bool stood_still = at_ <= still_at && still_at <= time;
+        counts_ = !first && !stood_still;
+        seconds_ = counts_ ? std::max(0.0, time - at_) / static_cast<double>(step - step_) : 0;
+        start_ = start;
+        step_ = step;
+        at_ = time;
+    }
+    if (step == step_ && std::isfinite(seconds)) {
+        seconds_ = std::max(seconds_, seconds);
+    }
+}
+
+double StepTimes::p99() const {
+    std::size_t above = count_ - (count_ * 99 + 99) / 100;  // that may exceed it
+    for (std::size_t bucket = kBuckets; count_ > 0 && bucket > 0; --bucket) {
+        if (in_bucket_[bucket - 1] > above) {
+            return most_in(bucket - 1);
+        }
+        above -= in_bucket_[bucket - 1];
+    }
+    return 0;
+}
+
+}  // namespace lockstep::telemetry
