@@ -71,7 +71,9 @@ Task<void> Session::run() {
             node_.fence(ended.error().message);
             break;
         }
-        if (!node_.ranks_running() && SteadyClock::now() - lost_at_ >= timing_.orphan) {
+        if (node_.ranks_running()) {
+            lost_at_ = SteadyClock::now();  // however long the daemon was away while they ran
+        } else if (SteadyClock::now() - lost_at_ >= timing_.orphan) {
             node_.give_up(ended.error().message);
             break;
         }

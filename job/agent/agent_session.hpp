@@ -30,6 +30,7 @@ class Session {
         // With live ranks a 401 is believed later: it may be another daemon that has taken the
         // port.
         std::chrono::milliseconds denied_running{60'000};
+        // Without a daemon, and without ranks that run: so long it has what was not acknowledged.
         std::chrono::milliseconds orphan = limits::kOrphanPatience;
         std::chrono::milliseconds first_connect{0};  // before the first dial
     };
@@ -58,6 +59,7 @@ class Session {
     net::steady_timer retry_timer_;
     std::minstd_rand random_{std::random_device{}()};
     std::chrono::milliseconds delay_;
+    // The connection, or the last try to have one while ranks ran.
     std::chrono::steady_clock::time_point lost_at_;
     std::optional<std::chrono::steady_clock::time_point> denied_since_;
     bool connected_ = false;

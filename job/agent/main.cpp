@@ -15,6 +15,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -76,6 +78,14 @@ void declare_run(CLI::App& app, Arguments& arguments) {
         ->type_name("SHA256/N");
     run->add_option("--preflight-root", arguments.agent.preflight_root,
                     "Put in front of /proc, /sys and /dev by the pre-flight; for tests")
+        ->group("");
+    run->add_option_function<std::int64_t>(
+           "--orphan-seconds",
+           [&arguments](const std::int64_t& seconds) {
+               arguments.agent.session.orphan = std::chrono::seconds{seconds};
+           },
+           "How long an agent without ranks waits for a daemon; for tests")
+        ->check(CLI::NonNegativeNumber)
         ->group("");
     run->add_option_function<std::string>(
            "--start-limits",
