@@ -1,5 +1,6 @@
 #include "daemon/backup/manifest.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr std::int64_t kFormat = 1;
 constexpr std::size_t kTextBytes = 8192;
 constexpr std::array<std::string_view, 3> kRunsWords{"none", "logs", "all"};
+static_assert(names_all_of<RunsCopied>(kRunsWords));
 
 std::string escaped(std::string_view path) {
     std::string out;

@@ -1,5 +1,6 @@
 #include "job/cli/terminal.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/base/text.hpp"
 #include "job/cli/glyph.hpp"
 #include "job/model/state.hpp"
@@ -100,6 +101,7 @@ void Terminal::measure() {
 std::string paint(const Terminal& terminal, Style style, std::string_view text) {
     static constexpr std::array<const char*, 9> kCodes{"0",  "1",  "2",  "31", "32",
                                                        "33", "34", "35", "36"};
+    static_assert(names_all_of<Style>(kCodes));
     if (!terminal.colour || style == Style::plain || text.empty()) {
         return std::string(text);
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "job/base/clock.hpp"
+#include "job/base/enum_table.hpp"
 #include "job/base/json.hpp"
 #include "job/cli/terminal.hpp"
 
@@ -20,6 +21,7 @@ namespace lockstep::cli {
 // least used GPU.
 enum class TopSort : std::uint8_t { busy, loss, step, gpu, rank };
 inline constexpr std::array<std::string_view, 5> kTopSorts{"busy", "loss", "step", "gpu", "rank"};
+static_assert(names_all_of<TopSort>(kTopSorts));
 std::optional<TopSort> parse_top_sort(std::string_view word);
 
 // What the person in front of it has chosen, and what has to be said.

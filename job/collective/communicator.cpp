@@ -1,5 +1,7 @@
 #include "job/collective/communicator.hpp"
 
+#include "job/base/enum_table.hpp"
+
 #include <utility>
 
 namespace lockstep {
@@ -38,11 +40,13 @@ std::size_t size_of(Dtype type) {
 
 std::string_view to_string(Dtype type) {
     constexpr std::string_view kNames[] = {"u8", "i32", "i64", "f16", "bf16", "f32", "f64"};
+    static_assert(is_count_of<Dtype, std::size(kNames)>());
     return kNames[static_cast<std::size_t>(type)];
 }
 
 std::string_view to_string(ReduceOp op) {
     constexpr std::string_view kNames[] = {"sum", "product", "min", "max", "average"};
+    static_assert(is_count_of<ReduceOp, std::size(kNames)>());
     return kNames[static_cast<std::size_t>(op)];
 }
 

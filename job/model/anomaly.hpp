@@ -2,6 +2,8 @@
 // only; any thread.
 #pragma once
 
+#include "job/base/enum_table.hpp"
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -25,6 +27,7 @@ inline constexpr std::size_t kAnomalyKinds = 10;
 inline constexpr std::array<std::string_view, kAnomalyKinds> kAnomalyNames{
     "straggler",  "slow_node",    "nonfinite",   "loss_spike", "grad_norm_spike",
     "divergence", "data_starved", "rank_silent", "hang",       "desync"};
+static_assert(names_all_of<AnomalyKind>(kAnomalyNames));
 
 constexpr std::string_view to_string(AnomalyKind kind) {
     return kAnomalyNames[static_cast<std::size_t>(kind)];

@@ -1,5 +1,6 @@
 #include "job/model/failure.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/refusal.hpp"
@@ -12,6 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 3> kFailureKinds{"own", "network", "echo"};
+static_assert(names_all_of<FailureKind>(kFailureKinds));
 
 // What frameworks say of a peer that is gone, in lower case.
 constexpr std::array kEchoWords{

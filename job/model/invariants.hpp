@@ -3,6 +3,7 @@
 // refuses most of it, too; this says which promise would have been broken. Pure; any thread.
 #pragma once
 
+#include "job/base/enum_table.hpp"
 #include "job/model/job.hpp"
 
 #include <array>
@@ -23,6 +24,7 @@ inline constexpr std::size_t kInvariants = 5;
 inline constexpr std::array<std::string_view, kInvariants> kInvariantNames{
     "accepted_is_kept", "one_live_attempt", "intent_comes_first", "end_needs_evidence",
     "ranks_need_a_claim"};
+static_assert(names_all_of<Invariant>(kInvariantNames));
 
 // The one that the event would break if the job took it.
 std::optional<Invariant> broken_by(const Job& job, const EventData& event);

@@ -1,4 +1,5 @@
 // What a job needs next, and how it ends.
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/job.hpp"
@@ -219,6 +220,7 @@ std::string_view to_string(ActionKind kind) {
     constexpr std::array<std::string_view, 9> kNames{"create_attempt", "place",    "gather",
                                                      "watch",          "restart",  "next_attempt",
                                                      "stop",           "conclude", "none"};
+    static_assert(names_all_of<ActionKind>(kNames));
     return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -21,6 +21,7 @@
 // later generation starts from an earlier step.
 #pragma once
 
+#include "job/base/enum_table.hpp"
 #include "job/model/job.hpp"
 
 #include <array>
@@ -48,6 +49,7 @@ inline constexpr std::size_t kSpans = 9;
 inline constexpr std::array<std::string_view, kSpans> kSpanNames{
     "queue",      "launch",  "rendezvous", "init",     "productive",
     "checkpoint", "stalled", "lost",       "suspended"};
+static_assert(names_all_of<Span>(kSpanNames));
 
 // What telemetry knows of one generation's steps. The newest step is reported first by some rank
 // and then by others: its time is that of the first.

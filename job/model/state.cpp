@@ -1,5 +1,7 @@
 #include "job/model/state.hpp"
 
+#include "job/base/enum_table.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -40,6 +42,9 @@ constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "node_lost",  "gpu_fault",         "hang",         "nonfinite_loss",    "rendezvous_timeout",
     "preempted",  "time_limit",        "scheduler",    "cancelled_by_user", "internal",
     "dependency", "restart_requested", "node_returned"};
+static_assert(is_count_of<JobState, kJobStates>());
+static_assert(names_all_of<EventKind>(kEventNames));
+static_assert(names_all_of<CauseClass>(kCauseNames));
 
 template <class Enum, std::size_t N>
 std::optional<Enum> parse(std::string_view text, const std::array<std::string_view, N>& names) {

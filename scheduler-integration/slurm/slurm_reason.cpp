@@ -1,5 +1,6 @@
 #include "scheduler-integration/slurm/slurm_reason.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
@@ -256,6 +257,7 @@ Explanation plain(std::string_view reason) {
 
 std::string_view to_string(ReasonClass reason_class) {
     constexpr std::array<std::string_view, 4> kWords{"waiting", "limit", "held", "never"};
+    static_assert(names_all_of<ReasonClass>(kWords));
     return kWords[static_cast<std::size_t>(reason_class)];
 }
 

@@ -1,5 +1,6 @@
 #include "scheduler-integration/slurm/slurm_state.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "scheduler-integration/slurm/slurm_reason.hpp"
 
 #include <algorithm>
@@ -74,6 +75,7 @@ constexpr bool in_order() {
     return true;
 }
 static_assert(in_order(), "both tables are indexed by their enumeration");
+static_assert(is_count_of<SlurmBase, kSlurmBases>() && is_count_of<SlurmFlag, kSlurmFlags>());
 
 constexpr int kNotLaunched = 53;
 
@@ -252,6 +254,7 @@ std::string_view to_string(SlurmPhase phase) {
     constexpr std::array<std::string_view, kSlurmPhases> kWords{
         "queued", "held",      "blocked",    "starting", "running",
         "paused", "finishing", "requeueing", "ended",    "unknown"};
+    static_assert(names_all_of<SlurmPhase>(kWords));
     return kWords[static_cast<std::size_t>(phase)];
 }
 
@@ -259,6 +262,7 @@ std::string_view to_string(SlurmEnd end) {
     constexpr std::array<std::string_view, kSlurmEnds> kWords{
         "none",      "ok",        "failed",    "oom",       "time_limit", "deadline",
         "cancelled", "node_fail", "boot_fail", "preempted", "revoked"};
+    static_assert(names_all_of<SlurmEnd>(kWords));
     return kWords[static_cast<std::size_t>(end)];
 }
 
@@ -275,6 +279,7 @@ std::string_view plain_words(SlurmEnd end) {
         "was given a node that did not start",
         "was preempted by another job",
         "was taken over by another cluster of the federation"};
+    static_assert(names_all_of<SlurmEnd>(kWords));
     return kWords[static_cast<std::size_t>(end)];
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/http/base/message.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
@@ -25,11 +26,13 @@ int hex_digit(char c) {
 std::string_view to_string(Method method) {
     constexpr std::array<std::string_view, 10> kWords{
         "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "OTHER"};
+    static_assert(names_all_of<Method>(kWords));
     return kWords[static_cast<std::size_t>(method)];
 }
 
 std::string_view to_string(Role role) {
     constexpr std::array<std::string_view, 3> kWords{"viewer", "user", "admin"};
+    static_assert(names_all_of<Role>(kWords));
     return kWords[static_cast<std::size_t>(role)];
 }
 

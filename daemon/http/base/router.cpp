@@ -1,6 +1,7 @@
 #include "daemon/http/base/router.hpp"
 
 #include "job/base/check.hpp"
+#include "job/base/enum_table.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
@@ -17,6 +18,7 @@ constexpr std::string_view kParameter = "{}";
 std::string_view to_string(Scope scope) {
     constexpr std::array<std::string_view, 7> kWords{"open",    "metrics", "read", "write",
                                                      "secrets", "admin",   "agent"};
+    static_assert(names_all_of<Scope>(kWords));
     return kWords[static_cast<std::size_t>(scope)];
 }
 

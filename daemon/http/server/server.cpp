@@ -4,6 +4,7 @@
 #include "daemon/http/server/agent_socket.hpp"
 #include "daemon/http/server/session.hpp"
 #include "job/async/sleep.hpp"
+#include "job/base/enum_table.hpp"
 #include "job/base/log.hpp"
 #include "job/model/wire/wire.hpp"
 
@@ -92,6 +93,7 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
       sweep_timer_(io),
       stop_timer_(io),
       tasks_(io) {
+    static_assert(is_count_of<Surface, std::tuple_size_v<decltype(admissions_)>>());
     for (const auto& route : router.routes()) {
         by_route_.push_back(&metrics.route(to_string(route.method), route.path));
     }

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/exposition/daemon_metrics.hpp"
 
 #include "job/base/check.hpp"
+#include "job/base/enum_table.hpp"
 #include "job/base/version.hpp"
 
 #include <algorithm>
@@ -169,17 +170,20 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
           gauge(*registry_, "lockstep_store_samples", "Values kept.", {{"tier", "disk"}})) {
     constexpr std::array<const char*, kDropReasons> kReasons{"queue_full", "late", "unknown_job",
                                                              "rate_limited", "bad_frame"};
+    static_assert(names_all_of<DropReason>(kReasons));
     auto& dropped = counters(*registry_, "lockstep_ingest_dropped_samples_total",
                              "Values received and not kept; one per frame if it was unreadable.");
     for (std::size_t i = 0; i < kDropReasons; ++i) {
         dropped_[i] = &dropped.Add({{"reason", kReasons[i]}});
     }
     constexpr std::array<const char*, kStreamEnds> kEnds{"client", "slow", "stopping"};
+    static_assert(names_all_of<StreamEnd>(kEnds));
     auto& ended = counters(*registry_, "lockstep_sse_disconnects_total", "SSE streams ended.");
     for (std::size_t i = 0; i < kStreamEnds; ++i) {
         stream_ends_[i] = &ended.Add({{"reason", kEnds[i]}});
     }
     constexpr std::array<const char*, kTurnedAway> kAway{"full", "stranger", "silent", "body"};
+    static_assert(names_all_of<TurnedAway>(kAway));
     auto& away = counters(*registry_, "lockstep_http_turned_away_total",
                           "Connections and requests ended before a handler had them.");
     for (std::size_t i = 0; i < kTurnedAway; ++i) {

@@ -17,6 +17,7 @@
 #include "daemon/telemetry/exposition/shard.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "daemon/telemetry/series/series.hpp"
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/anomaly.hpp"
 #include "job/model/spans.hpp"
@@ -45,6 +46,7 @@ enum class FinishResult : std::uint8_t {
 inline constexpr std::size_t kFinishResults = 7;
 inline constexpr std::array<std::string_view, kFinishResults> kFinishResultNames{
     "completed", "failed", "cancelled", "timeout", "node_fail", "preempted", "oom"};
+static_assert(names_all_of<FinishResult>(kFinishResultNames));
 // `state` must be final.
 FinishResult finish_result(JobState state, CauseClass cause);
 

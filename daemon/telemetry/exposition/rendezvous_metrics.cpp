@@ -1,5 +1,7 @@
 #include "daemon/telemetry/exposition/rendezvous_metrics.hpp"
 
+#include "job/base/enum_table.hpp"
+
 namespace lockstep::telemetry {
 namespace {
 
@@ -17,6 +19,7 @@ RendezvousMetrics::RendezvousMetrics(DaemonMetrics& metrics)
                     .Add({}, kBuckets)) {
     constexpr std::array<const char*, kRendezvousResults> kResults{"completed", "failed",
                                                                    "timed_out"};
+    static_assert(names_all_of<RendezvousResult>(kResults));
     auto& rounds = prometheus::BuildCounter()
                        .Name("lockstep_rendezvous_rounds_total")
                        .Help("Times that the nodes of a job were to meet.")

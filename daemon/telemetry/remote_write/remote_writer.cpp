@@ -6,6 +6,7 @@
 #include "daemon/telemetry/telemetry_limits.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/sleep.hpp"
+#include "job/base/enum_table.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -29,7 +30,9 @@ namespace {
 constexpr auto kIdle = std::chrono::hours{1};  // until somebody cancels it
 
 enum class Failure : std::uint8_t { network, status, refused };
+constexpr std::size_t kFailures = 3;
 enum class Dropped : std::uint8_t { queue_full, refused, stopping };
+constexpr std::size_t kDrops = 3;
 
 class Counters {
   public:
@@ -42,15 +45,19 @@ class Counters {
                          "Samples that wait to be sent.")),
           pending_bytes_(gauge(registry, "lockstep_remote_write_pending_bytes",
                                "Compressed requests that wait to be sent.")) {
-        const std::array<const char*, 3> failures{"network", "status", "refused"};
-        const std::array<const char*, 3> drops{"queue_full", "refused", "stopping"};
-        for (std::size_t i = 0; i < 3; ++i) {
+        constexpr std::array<const char*, kFailures> kFailureNames{"network", "status", "refused"};
+        static_assert(names_all_of<Failure>(kFailureNames));
+        constexpr std::array<const char*, kDrops> kDropNames{"queue_full", "refused", "stopping"};
+        static_assert(names_all_of<Dropped>(kDropNames));
+        for (std::size_t i = 0; i < kFailures; ++i) {
             failed_[i] = &counter(registry, "lockstep_remote_write_failed_total",
                                   "Requests that the receiver did not take; all but those refused "
                                   "are sent again.",
-                                  {{"reason", failures[i]}});
+                                  {{"reason", kFailureNames[i]}});
+        }
+        for (std::size_t i = 0; i < kDrops; ++i) {
             dropped_[i] = &counter(registry, "lockstep_remote_write_dropped_total",
-                                   "Samples that were given up.", {{"reason", drops[i]}});
+                                   "Samples that were given up.", {{"reason", kDropNames[i]}});
         }
     }
 
@@ -81,8 +88,8 @@ class Counters {
     prometheus::Gauge& last_success_;
     prometheus::Gauge& pending_;
     prometheus::Gauge& pending_bytes_;
-    std::array<prometheus::Counter*, 3> failed_{};
-    std::array<prometheus::Counter*, 3> dropped_{};
+    std::array<prometheus::Counter*, kFailures> failed_{};
+    std::array<prometheus::Counter*, kDrops> dropped_{};
 };
 
 // One line of a file. An empty secret would be sent as none.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "daemon/telemetry/series/history_scan.hpp"
+#include "job/base/enum_table.hpp"
 
 #include <array>
 #include <cstddef>
@@ -23,6 +24,7 @@ enum class BandStat : std::uint8_t { lowest, p5, p25, median, p75, p95, highest,
 inline constexpr std::size_t kBandStats = 8;
 inline constexpr std::array<std::string_view, kBandStats> kBandStatNames{
     "min", "p5", "p25", "median", "p75", "p95", "max", "mean"};
+static_assert(names_all_of<BandStat>(kBandStatNames));
 std::optional<BandStat> parse_band_stat(std::string_view word);
 
 struct BandsAsk {

@@ -5,6 +5,8 @@
 // Values only; any thread.
 #pragma once
 
+#include "job/base/enum_table.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -191,6 +193,7 @@ constexpr std::size_t mean_place(std::size_t metric) {
     return metric < kCoreMetrics ? kPlaces[metric] : kMeanMetrics;
 }
 
+static_assert(is_count_of<CoreMetric, kCoreMetrics>());
 static_assert(
     [] {
         for (std::size_t i = 0; i < kCoreMetrics; ++i) {

@@ -1,5 +1,7 @@
 #include "job/agent/torch_store/tcp_store_wire.hpp"
 
+#include "job/base/enum_table.hpp"
+
 #include <array>
 #include <cstring>
 
@@ -11,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 20> kQueryFields{"u",  "kv", "kvv", "k", "kn", "K", "K",
                                                         "",   "k",  "kv",  "K", "P",  "",  "u",
                                                         "kv", "k",  "k",   "",  "kn", "k"};
-static_assert(kQueryFields.size() == static_cast<std::size_t>(StoreOp::watch_key) + 1);
+static_assert(is_count_of<StoreOp, kQueryFields.size()>());
 
 constexpr std::string_view fields_of(StoreOp op) {
     return kQueryFields[static_cast<std::size_t>(op)];

@@ -1,5 +1,6 @@
 #include "job/model/preflight/nccl_test.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/preflight/json_lines.hpp"
@@ -12,6 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 3> kBlames{"unknown", "self", "partner"};
+static_assert(names_all_of<NcclBlame>(kBlames));
 constexpr std::int32_t kMostRanks = 2 * limits::kGpusPerNode;
 constexpr std::int64_t kMostMbs = 1'000'000'000;  // far above what any link does
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 40U;

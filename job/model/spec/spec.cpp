@@ -1,6 +1,7 @@
 #include "job/model/spec/spec.hpp"
 
 #include "job/base/clock.hpp"
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/spec/capture.hpp"
 #include "job/model/spec/framework.hpp"
@@ -18,8 +19,10 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 3> kBindings{"none", "numa", "cores"};
+static_assert(names_all_of<Binding>(kBindings));
 
 constexpr std::array<std::string_view, 2> kSubmissions{"automatic", "manual"};
+static_assert(names_all_of<Submission>(kSubmissions));
 
 bool is_word(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');

@@ -1,3 +1,4 @@
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/spec/spec_fields.hpp"
 
@@ -8,6 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 3> kRuntimes{"", "pyxis", "apptainer"};
+static_assert(is_count_of<ContainerRuntime, kRuntimes.size()>());
 
 bool only(std::string_view text, std::string_view also) {
     return std::all_of(text.begin(), text.end(), [&](char c) {

@@ -1,4 +1,5 @@
 // What is looked at before the ranks meet: /preflight.
+#include "job/base/enum_table.hpp"
 #include "job/model/spec/spec_fields.hpp"
 
 #include <array>
@@ -8,6 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 3> kModes{"on", "only", "off"};
+static_assert(names_all_of<PreflightMode>(kModes));
 
 }  // namespace
 

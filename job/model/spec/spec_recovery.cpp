@@ -1,4 +1,5 @@
 // What is to happen after a failure: /recovery and /watch.
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/spec/framework.hpp"
@@ -12,8 +13,10 @@ namespace {
 
 constexpr std::array<std::string_view, kRecoveryTriggers> kTriggers{
     "rank_failure", "node_failure", "hang", "preemption", "time_limit"};
+static_assert(names_all_of<RecoveryTrigger>(kTriggers));
 
 constexpr std::array<std::string_view, 3> kNonfiniteWords{"warn", "stop", "restart"};
+static_assert(names_all_of<NonfiniteLoss>(kNonfiniteWords));
 
 void read_on(ObjectReader& in, RecoverySpec& out) {
     if (!in.has("on")) {

@@ -1,4 +1,5 @@
 // launch and roles of a job: what each framework has (framework.hpp).
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/spec/framework.hpp"
 #include "job/model/spec/gpu_view.hpp"
@@ -12,6 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 3> kLaunches{"rank", "node", "task"};
+static_assert(names_all_of<Launch>(kLaunches));
 
 template <class List>
 std::string words_of(const List& list) {

@@ -1,5 +1,6 @@
 #include "job/model/spec/train_choices.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/model/spec/train_config.hpp"
 
 #include <array>
@@ -132,6 +133,17 @@ constexpr std::array kExportChoices{
                 "name, which Python's safetensors package and train.weights read",
                 "Hugging Face's save_pretrained"},
 };
+
+static_assert(is_count_of<TrainModel, kModelChoices.size()>());
+static_assert(is_count_of<TrainDataset, kDatasetChoices.size()>());
+static_assert(is_count_of<TrainLoss, kLossChoices.size()>());
+static_assert(is_count_of<TrainStrategy, kStrategyChoices.size()>());
+static_assert(is_count_of<TrainAllReduce, kAllReduceChoices.size()>());
+static_assert(is_count_of<TrainUpdate, kUpdateChoices.size()>());
+static_assert(is_count_of<TrainOptimizer, kOptimizerChoices.size()>());
+static_assert(is_count_of<TrainPrecision, kPrecisionChoices.size()>());
+static_assert(is_count_of<TrainSchedule, kScheduleChoices.size()>());
+static_assert(is_count_of<TrainExport, kExportChoices.size()>());
 
 struct ChoiceField {
     const char* key;  // with a dot: inside another object

@@ -1,5 +1,6 @@
 #include "job/model/spec/train_config.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/limits/model_limits.hpp"
 #include "job/model/spec/train_choices.hpp"
@@ -16,6 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, 2> kNormModes{"train", "eval"};
+static_assert(names_all_of<NormMode>(kNormModes));
 
 // What dataset.path has to name, by TrainDataset.
 constexpr std::array<const char*, 7> kDatasetPaths{"no path",
@@ -25,6 +27,7 @@ constexpr std::array<const char*, 7> kDatasetPaths{"no path",
                                                    "the file that is to be read",
                                                    "the file of its lines, source TAB target",
                                                    "the file of its rows"};
+static_assert(names_all_of<TrainDataset>(kDatasetPaths));
 constexpr std::int32_t kImageSide = 224;  // of ImageNet's networks
 constexpr double kMobileDropout = 0.2;    // torchvision's
 

@@ -1,5 +1,6 @@
 #include "job/model/spec/train_devices.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/limits/model_limits.hpp"
@@ -44,6 +45,7 @@ bool has_several_devices(TrainStrategy strategy) {
 
 std::string_view to_string(TrainDevices value) {
     constexpr std::string_view kWords[] = {"auto", "cpu", "gpu"};
+    static_assert(is_count_of<TrainDevices, std::size(kWords)>());
     return kWords[static_cast<std::size_t>(value)];
 }
 

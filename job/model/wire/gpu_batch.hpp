@@ -14,6 +14,7 @@
 //               and this version leaves out), f64 value[gpus], NaN = not known
 #pragma once
 
+#include "job/base/enum_table.hpp"
 #include "job/base/result.hpp"
 
 #include <array>
@@ -108,6 +109,7 @@ inline constexpr std::array<std::string_view, kGpuMetrics> kGpuMetricKeys{
     "row_remap_failure",
     "recovery_action",
 };
+static_assert(names_all_of<GpuMetric>(kGpuMetricKeys));
 constexpr std::size_t index(GpuMetric metric) {
     return static_cast<std::size_t>(metric);
 }
