@@ -245,6 +245,32 @@ class Lints(unittest.TestCase):
         self.passed("sizes", "job/base/a.cpp", 'f("// size: one table is one file");\n')
         self.passed("sizes", "job/base/a.cpp", "struct A {\n" + "    void f() { g(); }\n" * 100 + "};\n")
 
+    def test_sizes_of_classes_and_folders(self):
+        def of(methods, members, kind="class"):
+            return ("#pragma once\nnamespace x {\n" + kind + " Big final : public Base<int> {\n  public:\n    Big(const Big&) = delete;\n"
+                    "    using Then = std::function<void(int)>;\n    enum class Kind { a, b };\n"
+                    "    static constexpr int kMost = 3;\n"
+                    + "    template <class T>\n    bool f(int a = 1) const { if (a) { return true; } return {}; }\n" * methods
+                    + "    std::function<void(int)> done_{[] { f(); }};\n" * members + "};\n}\n")
+
+        self.passed("sizes", "job/base/a.hpp", of(40, 20))
+        self.refused("sizes", "job/base/a.hpp", of(41, 20), "a.hpp:3: Big has 41 methods; at most 40")
+        self.refused("sizes", "job/base/a.hpp", of(10, 21), "Big has 21 members; at most 20")
+        self.passed("sizes", "job/base/a.hpp", of(9, 30, "struct"))  # a record
+        self.refused("sizes", "job/base/a.hpp", "struct Outer {\n    int a;\n" + of(41, 0) + "};\n", "Big has 41 methods")
+        with mock.patch.dict("sizes.CEILINGS", {"job/base/a.hpp Big": {"methods": 45}}):
+            self.passed("sizes", "job/base/a.hpp", of(45, 3))
+            self.refused("sizes", "job/base/a.hpp", of(46, 3), "46 methods; at most 45, as it had")
+            self.refused("sizes", "job/base/a.hpp", of(44, 3), "its ceiling in sizes.py is 45 and goes with it")
+            self.refused("sizes", "job/base/a.hpp", of(40, 3), "goes with it: 40 need none")
+            self.refused("sizes", "job/base/a.hpp", "class Small {};\n", "a ceiling for Big, which is not here")
+        sources = {f"job/async/{number}.cpp": "int a;\n" for number in range(31)}
+        code, said = self.run_lint("sizes", sources)
+        self.assertEqual(code, 1, said)
+        self.assertIn("job/async: 31 units; at most 30", said)
+        sources.popitem()
+        self.assertEqual(self.run_lint("sizes", sources), (0, mock.ANY))
+
     def test_words(self):
         for text, words in (("a\tb\n", "a tab"), ("a \n", "blank at the end"),
                             ("path = /wor" + "k/x\n", "path of one machine"),
