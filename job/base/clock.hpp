@@ -1,4 +1,7 @@
-// Time is passed in, never asked for statically: tests own the clock.
+// Time that tests can set. The machines of a job and of a node (daemon/control/machine,
+// job/agent/machine) ask no clock: each input brings its time. What drives them, and others whose
+// decisions depend on the time, are given a Clock. Timers, and whatever measures how long a call
+// takes, ask std::chrono.
 #pragma once
 
 #include "job/base/result.hpp"

@@ -1,5 +1,7 @@
 // A stable sort that every compiler takes: std::stable_sort and std::stable_partition of libstdc++
-// 12 use std::get_temporary_buffer, which is deprecated, and clang 19 says so. Any thread.
+// 12 use std::get_temporary_buffer, which is deprecated, and clang 19 says so in libstdc++'s own
+// header. A pragma silences it only around the first include of <algorithm> in a translation unit,
+// which cannot be ensured from here. Any thread.
 #pragma once
 
 #include <algorithm>
