@@ -88,7 +88,7 @@ OwnLog::~OwnLog() {
         queue_->closed = true;
     }
     queue_->wanted.notify_all();
-    if (thread_->finish(kFarewell)) {
+    if (thread_->finish(kFlushWait)) {
         log::redirect({});
     }
 }

@@ -16,11 +16,11 @@ namespace lockstep {
 class OwnLog {
   public:
     static constexpr std::size_t kQueueBytes = 256U << 10U;
-    static constexpr std::chrono::milliseconds kFarewell{1'000};
+    static constexpr std::chrono::milliseconds kFlushWait{1'000};
 
     // `fd`: where to, not owned. Where there is no thread to be had the log stays as it was.
     explicit OwnLog(int fd);
-    // Waits kFarewell at most for what is to be written. In time: the log is as before. Else what
+    // Waits kFlushWait at most for what is to be written. In time: the log is as before. Else what
     // is logged from now on is lost with the rest, for it would wait, too.
     ~OwnLog();
     OwnLog(const OwnLog&) = delete;

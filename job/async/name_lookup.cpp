@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kLookupFarewell{1'000};  // to a thread that has its answer
+constexpr std::chrono::milliseconds kLookupStopWait{1'000};  // to a thread that has its answer
 
 Result<std::vector<tcp::endpoint>> ask(const std::string& host, const std::string& port,
                                        int flags) {
@@ -66,7 +66,7 @@ NameLookup::~NameLookup() {
         answered = shared_->answer.has_value();
     }
     if (thread_) {
-        thread_->finish(answered ? kLookupFarewell : std::chrono::milliseconds{0});
+        thread_->finish(answered ? kLookupStopWait : std::chrono::milliseconds{0});
     }
 }
 

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 namespace {
-constexpr std::chrono::milliseconds kSideFarewell{1'000};
+constexpr std::chrono::milliseconds kSideStopWait{1'000};
 }
 
 SideThread::~SideThread() {
@@ -17,7 +17,7 @@ SideThread::~SideThread() {
         shared_->queue.clear();
     }
     shared_->changed.notify_all();
-    const auto until = std::chrono::steady_clock::now() + kSideFarewell;
+    const auto until = std::chrono::steady_clock::now() + kSideStopWait;
     for (const auto& thread : threads_) {
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
             until - std::chrono::steady_clock::now());

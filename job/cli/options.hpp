@@ -140,7 +140,7 @@ struct Options {
     std::string shell;
     std::string field;  // explain: "" = all
     std::string page;   // manual: job, or lockstep(1)
-    // flags, together because each alone costs 7 bytes of padding
+    // flags, of the verb or verbs behind each
     bool json = false;              // every read
     bool wait = false;              // submit, follow
     bool follow = false;            // submit

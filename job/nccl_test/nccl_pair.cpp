@@ -25,10 +25,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kVerdict{1'000};
 constexpr milliseconds kSilence{8'000};  // of one operation: the largest takes below 1 s
 constexpr milliseconds kInit{12'000};    // of NCCL's initialisation, which takes 2 s
-constexpr milliseconds kFarewell{1'000};
+constexpr milliseconds kPeerDoneWait{1'000};
 constexpr milliseconds kLook{100};
-// After its patience: for what is silent in the sum, and for a farewell. What is not over by then
-// hangs in a call that does not come back.
+// After its patience: for what is silent in the sum, and for the other one to be done. What is not
+// over by then hangs in a call that does not come back.
 constexpr milliseconds kOverdue{6'000};
 
 milliseconds left_until(Clock::time_point end) {
@@ -317,7 +317,7 @@ class NcclPair {
     void leave() {
         if (!task_.alone) {
             static_cast<void>(keys_->set(task_.lead ? "done/1" : "done/2", "1"));
-            static_cast<void>(wait_for(task_.lead ? "done/2" : "done/1", kFarewell));
+            static_cast<void>(wait_for(task_.lead ? "done/2" : "done/1", kPeerDoneWait));
         }
     }
 

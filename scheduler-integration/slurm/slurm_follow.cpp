@@ -65,8 +65,8 @@ SlurmPatience SlurmScheduler::patience() const {
     return out;
 }
 
-void SlurmScheduler::hurry() {
-    if (!std::exchange(hurried_, true)) {
+void SlurmScheduler::poll_soon() {
+    if (!std::exchange(poll_soon_, true)) {
         poll_timer_.cancel();
     }
 }
@@ -121,7 +121,7 @@ SteadyTime SlurmScheduler::next_query() {
                             read_tokens_ + std::chrono::duration<double>(now - tokens_at_).count() *
                                                options_.reads_per_second);
     tokens_at_ = now;
-    SteadyTime due = last_query_ + (hurried_ || nodes_are_wanted() ? kAtLeast : next_pause());
+    SteadyTime due = last_query_ + (poll_soon_ || nodes_are_wanted() ? kAtLeast : next_pause());
     if (read_tokens_ < 1) {
         const auto refill = std::chrono::duration_cast<std::chrono::milliseconds>(
             std::chrono::duration<double>((1 - read_tokens_) / options_.reads_per_second));
@@ -177,10 +177,10 @@ Task<void> SlurmScheduler::poll_loop() {
     while (!stopped_) {
         const auto rest = next_query() - clock_.steady();
         if (rest.count() > 0) {
-            co_await sleep_on(poll_timer_, rest);  // ended by hurry(): looked at anew
+            co_await sleep_on(poll_timer_, rest);  // ended by poll_soon(): looked at anew
             continue;
         }
-        hurried_ = false;
+        poll_soon_ = false;
         last_query_ = clock_.steady();
         if (!facts_ || !tracked_.empty() || !reachable_ || end_of_) {
             co_await query();

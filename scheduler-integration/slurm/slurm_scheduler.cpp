@@ -75,7 +75,7 @@ Task<Status> SlurmScheduler::begin() {
 Cluster SlurmScheduler::cluster() {
     cluster_asked_ = clock_.steady();
     if (nodes_seen_ == 0) {
-        hurry();
+        poll_soon();
     } else {
         poll_timer_.cancel();  // the loop looks again at what is wanted
     }
@@ -130,7 +130,7 @@ SlurmScheduler::TrackedPointer SlurmScheduler::track(const AttemptRequest& reque
         }
         if (place->attempt.stage != SlurmAttempt::Stage::idle ||
             request.submission == Submission::manual) {
-            hurry();
+            poll_soon();
         }
         poll_timer_.cancel();  // the loop may be in a long sleep: nothing was followed
         if (!stopped_) {
@@ -330,7 +330,7 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
                                                               {"name", attempt.name},
                                                               {"what", reply.message}});
             }
-            hurry();
+            poll_soon();
             tasks_.spawn("doubt", keep_doubt(tracked));
             break;
         case SlurmAttempt::Stage::safe:
@@ -353,7 +353,7 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
                 unreachable_why_ = "Slurm does not answer: " + reply.message;
                 log::warn("Slurm takes no jobs", {{"what", reply.message}});
             }
-            hurry();
+            poll_soon();
             break;
     }
     give_turn_back(*tracked);
@@ -418,14 +418,14 @@ void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
         if (tracked->attempt.stage != SlurmAttempt::Stage::sending) {
             tracked->attempt.stage = SlurmAttempt::Stage::known;
         }
-        hurry();
+        poll_soon();
     }
 }
 
 void SlurmScheduler::expect_end(const JobId& job, std::int32_t attempt) {
     const TrackedPointer tracked = find(job, attempt);
     if (tracked && !std::exchange(tracked->attempt.ending, true)) {
-        hurry();
+        poll_soon();
     }
 }
 
@@ -445,7 +445,7 @@ Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
             co_return done;  // asked again
         }
         tracked->attempt.cancelled = true;
-        hurry();
+        poll_soon();
     }
     co_return co_await end_unseen(tracked);
 }

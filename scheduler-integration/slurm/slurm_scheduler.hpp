@@ -174,7 +174,7 @@ class SlurmScheduler final : public SlurmDriver {
     void forget_ended();
     std::chrono::milliseconds next_pause() const;
     SteadyTime next_query();
-    void hurry();
+    void poll_soon();  // after the shortest pause between two queries
     SlurmPatience patience() const;
 
     net::io_context& io_;
@@ -205,7 +205,7 @@ class SlurmScheduler final : public SlurmDriver {
     std::size_t estimates_ = 0;  // in flight
     UnixMillis begun_ = 0;       // this daemon's
     bool stopped_ = false;
-    bool hurried_ = false;
+    bool poll_soon_ = false;
     net::thread_pool files_;  // writes batch scripts
     net::steady_timer poll_timer_;
     TaskGroup tasks_;

@@ -220,7 +220,7 @@ Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {
                                                 {"what", done.error().message}});
     } else if (id == tracked->attempt.id) {
         tracked->attempt.cancelled = true;
-        hurry();
+        poll_soon();
     }
 }
 

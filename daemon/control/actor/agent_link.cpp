@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-// Nothing is kept of generations that are not: each would have rows and chunks of its own.
+// Whether the attempt has had this generation. Telemetry of others is refused: each number would
+// get rows and chunks of its own, and an agent could name as many as it likes.
 bool has_begun(const Job& job, std::int32_t attempt, std::uint32_t generation) {
     const auto found = std::find_if(job.attempts.begin(), job.attempts.end(),
                                     [&](const Attempt& one) { return one.number == attempt; });

@@ -101,7 +101,7 @@ Task<void> JobActor::wait_for_input() {
         const auto until = std::chrono::steady_clock::now() + pause;
         co_await sleep_on(wake_, pause);
         if (std::chrono::steady_clock::now() - until >= context_.settings.stalled) {
-            machine_.forgive_silence(now());
+            machine_.restart_silence_timers(now());
         }
     }
 }

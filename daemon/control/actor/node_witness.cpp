@@ -14,7 +14,7 @@ void NodeWitness::learn(std::int32_t attempt, const std::string& id,
         return;
     }
     Allocation& known = allocations_[attempt];
-    if (known.id != id) {  // of a job that came to nothing: the attempt was handed in again
+    if (known.id != id) {  // of an earlier submission: the attempt was submitted again
         known = Allocation{id, 0, {}};
     }
     known.count = count;

@@ -122,7 +122,7 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints, fs::path* wher
     }
     lifecycle_.removed(id, (*row)->user, (*row)->state);
     forget_unused_signature(context_, registry_, (*row)->user, signature);
-    retention_.hurry();
+    retention_.wake();
     co_return Status{};
 }
 

@@ -47,7 +47,7 @@ void Retention::begin() {
     context_.tasks.spawn("retention", tend());
 }
 
-void Retention::hurry() {
+void Retention::wake() {
     waiting_ = true;
     wake_.cancel();
 }
@@ -256,7 +256,7 @@ Task<void> Retention::clear(RemovalRow removal) {
         log::warn("something of a removed job stays for now",
                   {{"job", removal.job.value}, {"what", done.error().message}});
     }
-    hurry();
+    wake();
 }
 
 // The snapshot that goes with its last job, asked now: a job may have come that runs in it. "" = it

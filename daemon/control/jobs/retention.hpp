@@ -30,8 +30,8 @@ class Retention {
 
     // What is left from before; ages, now and every hour. Until halt().
     void begin();
-    // A job has been removed: the rest of it, soon.
-    void hurry();
+    // A job has been removed, or something of one: the next pass begins now.
+    void wake();
     void halt();
 
   private:

@@ -79,7 +79,7 @@ struct AttemptRun {
     // An agent that has just lost its connection comes back and tells what happened; only after
     // that its files speak for it.
     bool gone_for_good(std::int32_t slot, Time now) const;
-    void forgive_silence(Time now);
+    void restart_silence_timers(Time now);
     // Nodes that wait as spares and were heard a moment ago.
     std::int32_t spares_at_hand(Time now) const;
     // Nodes of the live generation that it could go on without. Negative: so many spares have to

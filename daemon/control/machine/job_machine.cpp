@@ -137,8 +137,8 @@ Effects JobMachine::dismiss(const Status& why) {
     return out;
 }
 
-void JobMachine::forgive_silence(const Surroundings& at) {
-    run_.forgive_silence(at.steady);
+void JobMachine::restart_silence_timers(const Surroundings& at) {
+    run_.restart_silence_timers(at.steady);
 }
 
 Effects JobMachine::acknowledge_late(const AgentInput& input, const std::string& why) const {

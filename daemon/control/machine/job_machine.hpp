@@ -85,9 +85,9 @@ class JobMachine {
     Effects pass(const Surroundings& at);
     // The job is over, or its daemon, or there is no room: whoever waits for an answer gets this.
     Effects dismiss(const Status& why);
-    // Nobody could be heard (this daemon stood still, the job was suspended): all patience with
-    // silent agents starts anew.
-    void forgive_silence(const Surroundings& at);
+    // Nobody could be heard (this daemon stood still, the job was suspended): the time after which
+    // silent agents count as lost begins anew, as does the watch for a hang.
+    void restart_silence_timers(const Surroundings& at);
     // Late words of an attempt, or of a job, that is over: its agent delivers them, and goes.
     // An agent of another allocation never was the attempt's, and is fenced.
     Effects acknowledge_late(const AgentInput& input, const std::string& why) const;

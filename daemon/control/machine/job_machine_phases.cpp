@@ -43,7 +43,7 @@ bool JobMachine::look_whether_paused(Draft& draft, const Observation& seen) {
     note_suspension(draft, seen);
     if (paused || run_.was_paused) {
         set_pending_reason(paused ? seen.message : "");
-        run_.forgive_silence(draft.at.steady);  // agents that stand still say nothing
+        run_.restart_silence_timers(draft.at.steady);  // agents that stand still say nothing
         run_.was_paused = paused;
         // Nor do ranks that stand still end: their time to do so begins anew.
         if (run_.generation.abort_sent) {

@@ -93,7 +93,7 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run, const Observation& se
     // The timer's own clock: whether this daemon could hear anything.
     const auto looked = std::exchange(looked_, draft.at.timers);
     if (looked && *looked_ - *looked >= draft.at.deaf) {
-        run.forgive_silence(draft.at.steady);
+        run.restart_silence_timers(draft.at.steady);
         return;
     }
     const auto now = draft.at.steady;

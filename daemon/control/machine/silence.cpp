@@ -39,7 +39,7 @@ bool AttemptRun::somebody_may_still_come(const Job& job, Time now) const {
     return false;
 }
 
-void AttemptRun::forgive_silence(Time now) {
+void AttemptRun::restart_silence_timers(Time now) {
     for (auto& [slot, since] : gone) {
         since = now;
     }

@@ -85,7 +85,7 @@ void AgentSocket::abort() {
 void AgentSocket::look(std::chrono::steady_clock::time_point now) {
     const auto silence = server_.limits().agent_silence;
     if (closing_) {
-        if (open_ && now - quiet_since_ >= server_.limits().agent_farewell) {
+        if (open_ && now - quiet_since_ >= server_.limits().agent_close_timeout) {
             abort();
         }
     } else if (open_ && !introduced_ && now - began_ >= server_.limits().hello_timeout) {

@@ -70,7 +70,7 @@ struct HttpLimits {
     // How long an agent may take to say HELLO.
     std::chrono::milliseconds hello_timeout = limits::kHelloPatience;
     // How long CLOSE may go unanswered.
-    std::chrono::milliseconds agent_farewell{5'000};
+    std::chrono::milliseconds agent_close_timeout{5'000};
 };
 
 // What a listener serves.

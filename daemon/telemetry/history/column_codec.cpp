@@ -1,5 +1,6 @@
 #include "daemon/telemetry/history/column_codec.hpp"
 
+#include "job/base/enum_table.hpp"
 #include "job/model/wire/flat_bytes.hpp"
 
 #include <zstd.h>
@@ -18,27 +19,28 @@ constexpr int kLevel = 1;
 constexpr std::size_t kSample = 256;
 constexpr std::size_t kMostValues = std::size_t{1} << 26U;
 
-enum class How : std::uint8_t { plain, xor_before, difference, second_difference };
-constexpr std::size_t kHows = 4;
+enum class Encoding : std::uint8_t { plain, xor_before, difference, second_difference };
+constexpr std::size_t kEncodings = 4;
+static_assert(is_count_of<Encoding, kEncodings>());
 
 // Replaces each value by what it adds to those before it.
-void reduce(How how, std::span<const std::uint64_t> in, std::uint64_t* out) {
+void reduce(Encoding encoding, std::span<const std::uint64_t> in, std::uint64_t* out) {
     std::uint64_t before = 0;
     std::uint64_t slope = 0;
     for (std::size_t i = 0; i < in.size(); ++i) {
         const std::uint64_t value = in[i];
         const std::uint64_t step = value - before;
-        switch (how) {
-            case How::plain:
+        switch (encoding) {
+            case Encoding::plain:
                 out[i] = value;
                 break;
-            case How::xor_before:
+            case Encoding::xor_before:
                 out[i] = value ^ before;
                 break;
-            case How::difference:
+            case Encoding::difference:
                 out[i] = step;
                 break;
-            case How::second_difference:
+            case Encoding::second_difference:
                 out[i] = step - slope;
                 break;
         }
@@ -47,20 +49,20 @@ void reduce(How how, std::span<const std::uint64_t> in, std::uint64_t* out) {
     }
 }
 
-void restore(How how, std::span<std::uint64_t> values) {
+void restore(Encoding encoding, std::span<std::uint64_t> values) {
     std::uint64_t before = 0;
     std::uint64_t slope = 0;
     for (std::uint64_t& value : values) {
-        switch (how) {
-            case How::plain:
+        switch (encoding) {
+            case Encoding::plain:
                 break;
-            case How::xor_before:
+            case Encoding::xor_before:
                 value ^= before;
                 break;
-            case How::difference:
+            case Encoding::difference:
                 value += before;
                 break;
-            case How::second_difference:
+            case Encoding::second_difference:
                 slope += value;
                 value = before + slope;
                 break;
@@ -76,27 +78,27 @@ std::uint64_t zigzag(std::uint64_t value) {
 std::uint64_t unzigzag(std::uint64_t value) {
     return (value >> 1U) ^ (0 - (value & 1U));
 }
-bool is_difference(How how) {
-    return how == How::difference || how == How::second_difference;
+bool is_difference(Encoding encoding) {
+    return encoding == Encoding::difference || encoding == Encoding::second_difference;
 }
 
-How choose(std::span<const std::uint64_t> values) {
+Encoding choose(std::span<const std::uint64_t> values) {
     const auto sample = values.first(std::min(values.size(), kSample));
     std::array<std::uint64_t, kSample> words{};
-    How best = How::plain;
+    Encoding best = Encoding::plain;
     std::size_t least = std::numeric_limits<std::size_t>::max();
-    for (std::size_t i = 0; i < kHows; ++i) {
-        const auto how = static_cast<How>(i);
-        reduce(how, sample, words.data());
+    for (std::size_t i = 0; i < kEncodings; ++i) {
+        const auto encoding = static_cast<Encoding>(i);
+        reduce(encoding, sample, words.data());
         std::size_t bits = 0;
         for (std::size_t k = 0; k < sample.size(); ++k) {
-            const std::uint64_t word = is_difference(how) ? zigzag(words[k]) : words[k];
+            const std::uint64_t word = is_difference(encoding) ? zigzag(words[k]) : words[k];
             bits += static_cast<std::size_t>(std::bit_width(word));
             bits -= word == 0 ? 0 : static_cast<std::size_t>(std::countr_zero(word));
         }
         if (bits < least) {
             least = bits;
-            best = how;
+            best = encoding;
         }
     }
     return best;
@@ -127,17 +129,17 @@ ColumnCodec::ColumnCodec() : contexts_(std::make_unique<Contexts>()) {}
 ColumnCodec::~ColumnCodec() = default;
 
 void ColumnCodec::pack(std::span<const std::uint64_t> values, std::string& out) {
-    const How how = choose(values);
+    const Encoding encoding = choose(values);
     words_.resize(values.size());
-    reduce(how, values, words_.data());
+    reduce(encoding, values, words_.data());
     bytes_.resize(values.size() * 8);
     for (std::size_t i = 0; i < words_.size(); ++i) {
-        const std::uint64_t word = is_difference(how) ? zigzag(words_[i]) : words_[i];
+        const std::uint64_t word = is_difference(encoding) ? zigzag(words_[i]) : words_[i];
         for (std::size_t byte = 0; byte < 8; ++byte) {
             bytes_[byte * words_.size() + i] = static_cast<unsigned char>(word >> (8 * byte));
         }
     }
-    put_flat(out, static_cast<std::uint8_t>(how));
+    put_flat(out, static_cast<std::uint8_t>(encoding));
     put_flat(out, static_cast<std::uint32_t>(values.size()));
     const std::size_t size_at = out.size();
     put_flat(out, std::uint32_t{0});
@@ -159,11 +161,11 @@ void ColumnCodec::pack(std::span<const double> values, std::string& out) {
 
 Status ColumnCodec::unpack(std::string_view& in, std::size_t count,
                            std::vector<std::uint64_t>& values) {
-    std::uint8_t how = 0;
+    std::uint8_t encoding = 0;
     std::uint32_t stored = 0;
     std::uint32_t size = 0;
-    if (!take_flat(in, how) || !take_flat(in, stored) || !take_flat(in, size) || how >= kHows ||
-        stored != count || count > kMostValues || size > in.size()) {
+    if (!take_flat(in, encoding) || !take_flat(in, stored) || !take_flat(in, size) ||
+        encoding >= kEncodings || stored != count || count > kMostValues || size > in.size()) {
         return corrupt_column();
     }
     bytes_.resize(count * 8);
@@ -179,9 +181,9 @@ Status ColumnCodec::unpack(std::string_view& in, std::size_t count,
         for (std::size_t byte = 0; byte < 8; ++byte) {
             word |= static_cast<std::uint64_t>(bytes_[byte * count + i]) << (8 * byte);
         }
-        values[i] = is_difference(static_cast<How>(how)) ? unzigzag(word) : word;
+        values[i] = is_difference(static_cast<Encoding>(encoding)) ? unzigzag(word) : word;
     }
-    restore(static_cast<How>(how), values);
+    restore(static_cast<Encoding>(encoding), values);
     return {};
 }
 

@@ -242,13 +242,13 @@ class RemoteWriter::Worker {
                 co_await sleep_on(wake_, kIdle);
                 continue;
             }
-            if (const auto wait = pace_.wait(); wait.count() > 0 && !hurry_) {
+            if (const auto wait = pace_.wait(); wait.count() > 0 && !skip_pause_) {
                 // Cancelled when the daemon stops: one more try then, however long the pause was.
                 const bool slept = co_await sleep_on(pause_, wait);
-                hurry_ = !slept;
+                skip_pause_ = !slept;
                 continue;
             }
-            hurry_ = false;
+            skip_pause_ = false;
             RemoteRequest request = queue_.take();
             in_flight_ = request.samples;
             const auto answer = co_await try_once(request.body);
@@ -335,7 +335,7 @@ class RemoteWriter::Worker {
     std::atomic<std::size_t> waiting_{0};  // collections handed over
     std::size_t in_flight_ = 0;            // samples
     bool stopping_ = false;
-    bool hurry_ = false;
+    bool skip_pause_ = false;
     bool asked_ = false;  // the control thread's
     std::string told_;    // what the log says last: "" = all is well
     std::thread thread_;

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kFarewell{2'000};
+constexpr std::chrono::milliseconds kStopWait{2'000};
 
 double seconds_now() {
     return static_cast<double>(SystemClock{}.wall()) / 1000.0;
@@ -59,7 +59,7 @@ GpuWatch::GpuWatch(Handlers handlers, std::chrono::milliseconds interval, const 
 
 GpuWatch::~GpuWatch() {
     shared_->end();
-    if (!thread_.finish(kFarewell)) {
+    if (!thread_.finish(kStopWait)) {
         log::warn("the GPU driver does not answer: its threads are left behind");
     }
 }

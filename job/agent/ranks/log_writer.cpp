@@ -13,7 +13,7 @@
 
 namespace lockstep {
 namespace {
-constexpr std::chrono::milliseconds kLogFarewell{1'000};
+constexpr std::chrono::milliseconds kLogFlushWait{1'000};
 }
 
 struct LogWriter::Shared {
@@ -83,7 +83,7 @@ LogWriter::~LogWriter() {
         shared_->closing = true;
     }
     shared_->wanted.notify_all();
-    if (thread_ && !thread_->finish(kLogFarewell)) {
+    if (thread_ && !thread_->finish(kLogFlushWait)) {
         log::warn("the file system of the ranks' logs does not answer: its thread is left behind");
     }
 }

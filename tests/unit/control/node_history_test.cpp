@@ -220,7 +220,7 @@ TEST(NodeWitness, BelievesTheSchedulerAndNotTheAgent) {
     witness.learn(1, "17", {"n1"}, 2);  // the job is ending, n0 is free already
     EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::given);
     witness.learn(1, "18", {"n3", "n4"}, 2);
-    EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::foreign) << "of a job that came to nothing";
+    EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::foreign) << "of the allocation before";
     EXPECT_EQ(witness.word(1, "n3"), NodeWitness::Word::given);
 }
 

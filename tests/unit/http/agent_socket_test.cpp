@@ -306,7 +306,7 @@ TEST_F(AgentSocketTest, NothingIsHeardOnceTheDaemonCloses) {
     EXPECT_EQ(heard_, 1);
 }
 
-TEST_F(AgentSocketTest, AFarewellIsAnsweredWithItsCode) {
+TEST_F(AgentSocketTest, ACloseIsAnsweredWithItsCode) {
     RawClient client{server_->port()};
     upgrade(client);
     client.send(frame(0x88, "\x03\xe9"));
@@ -357,10 +357,10 @@ TEST_F(AgentSocketTest, WhoIsQuietIsAskedAndThenLeft) {
     EXPECT_TRUE(asked_twice);
 }
 
-TEST_F(AgentSocketTest, AFarewellThatIsNotAnsweredEndsTheConnection) {
+TEST_F(AgentSocketTest, ACloseThatIsNotAnsweredEndsTheConnection) {
     HttpSettings settings;
     settings.limits.sweep = 5ms;
-    settings.limits.agent_farewell = 20ms;
+    settings.limits.agent_close_timeout = 20ms;
     server_ = std::make_unique<TestServer>(router_, &gate_, settings);
     RawClient client{server_->port()};
     upgrade(client);
