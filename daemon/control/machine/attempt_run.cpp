@@ -93,8 +93,8 @@ bool AttemptRun::ranks_are_left(const Job& job) const {
 // Proven, else as in the generation before (this daemon may have been restarted since), else as its
 // agent says.
 std::string AttemptRun::address_of(const Job& job, std::int32_t slot) const {
-    const std::string said = links.at(slot)->join.address;
-    if (const std::string proven = preflight.proven(slot); !proven.empty()) {
+    std::string said = links.at(slot)->join.address;
+    if (std::string proven = preflight.proven(slot); !proven.empty()) {
         return proven;
     }
     const NodeFacts* facts = preflight.facts(slot);

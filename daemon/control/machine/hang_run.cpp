@@ -20,7 +20,7 @@ constexpr std::size_t kStepsKnown = 20;
 // Crash loops end after kCrashLoop generations: 1, 3 and 9 times the limit.
 constexpr int kLongerAgain = 3;
 
-void add_evidence(Draft& draft, const AttemptRun& run) {
+void add_evidence(Draft& draft, const EvidenceRun& evidence) {
     const auto* series = draft.at.series;
     const std::int32_t world = draft.before().world_size();
     std::vector<RankFinding> findings(static_cast<std::size_t>(world));
@@ -38,7 +38,7 @@ void add_evidence(Draft& draft, const AttemptRun& run) {
     const auto at = [&](std::int32_t rank) {
         return rank < 0 || rank >= world ? nullptr : &findings[static_cast<std::size_t>(rank)];
     };
-    for (const std::int32_t rank : run.generation.evidence->verdict.behind) {
+    for (const std::int32_t rank : evidence.verdict.behind) {
         if (RankFinding* one = at(rank)) {
             one->behind = true;
         }
@@ -48,13 +48,13 @@ void add_evidence(Draft& draft, const AttemptRun& run) {
             one->behind = true;
         }
     }
-    for (const wire::RankState& state : run.generation.evidence->ranks) {
+    for (const wire::RankState& state : evidence.ranks) {
         if (RankFinding* one = at(state.rank)) {
             one->process = state;
             one->told = true;
         }
     }
-    for (const wire::RankEvidence& saved : run.generation.evidence->saved) {
+    for (const wire::RankEvidence& saved : evidence.saved) {
         if (RankFinding* one = at(saved.rank)) {
             one->evidence = saved;
             one->saved = true;
@@ -63,9 +63,9 @@ void add_evidence(Draft& draft, const AttemptRun& run) {
     event::EvidenceTaken taken;
     taken.attempt = draft.before().attempt()->number;
     taken.generation = draft.before().live_generation()->number;
-    taken.reason = run.generation.evidence->reason;
+    taken.reason = evidence.reason;
     taken.message = findings_words(findings);
-    taken.step = run.generation.evidence->verdict.step;
+    taken.step = evidence.verdict.step;
     taken.ranks = findings_json(findings, lagging_first(findings));
     log::info("evidence", {{"job", draft.before().id.value}, {"what", taken.message}});
     draft.add(std::move(taken));
@@ -73,9 +73,9 @@ void add_evidence(Draft& draft, const AttemptRun& run) {
 
 // Whether the ranks that were just looked at, and have not made a step yet, wait for each other in
 // vain: by two looks that show the same. One may fall into the moment before the last rank comes.
-bool waits_at_start(GenerationRun& run, const Surroundings& at) {
-    const StackVerdict stacks = compare_stacks(run.evidence->saved);
-    return run.hang_watch.confirmed(waits_to_meet(stacks) ? stacks.words : "", at.steady);
+bool waits_at_start(const EvidenceRun& evidence, HangWatch& watch, const Surroundings& at) {
+    const StackVerdict stacks = compare_stacks(evidence.saved);
+    return watch.confirmed(waits_to_meet(stacks) ? stacks.words : "", at.steady);
 }
 
 // Told once the ranks make steps again.
@@ -142,7 +142,7 @@ HangWatch::Limit limit_of(const Draft& draft, GenerationRun& run, const Generati
 // A rank has left with 0, and the others make no step any more: most often they wait for it in a
 // collective, for as long as its timeout is. It is no hang to be ended, for they may as well do
 // what comes after the last step; it is told, once.
-void warn_of_left(Draft& draft, GenerationRun& run) {
+void warn_of_left(Draft& draft, GenerationRun& run, const event::RankExited& left) {
     const Job& job = draft.job();
     const Generation& live = *job.live_generation();
     HangWatch::Limit limit = limit_of(draft, run, live);
@@ -158,7 +158,6 @@ void warn_of_left(Draft& draft, GenerationRun& run) {
             return;
         }
     }
-    const event::RankExited& left = *live.first_left;
     const std::string who = (left.launcher ? "the process that starts the ranks of "
                                            : "rank " + std::to_string(left.rank) + " on ") +
                             left.node + " left with exit 0" +
@@ -186,7 +185,7 @@ void watch_for_hang(Draft& draft, AttemptRun& run) {
     live = draft.job().live_generation();
     if (live != nullptr && live->running_at != 0 && !live->first_failure && live->first_left &&
         live->stopped.empty() && !all_ranks_ended(draft.job()) && !work_done(draft.job())) {
-        warn_of_left(draft, run.generation);
+        warn_of_left(draft, run.generation, *live->first_left);
         return;
     }
     if (live == nullptr || live->running_at == 0 || live->exited_count > 0 || live->first_failure ||
@@ -294,20 +293,22 @@ void look_for_hang(Draft& draft, AttemptRun& run) {
     const bool hangs = run.generation.evidence->hang && live->exited_count == 0 &&
                        !live->first_failure && run.generation.hang_watch.still(series);
     const bool starting = run.generation.evidence->verdict.starting;
-    if (starting && !(hangs && waits_at_start(run.generation, draft.at))) {
-        run.generation.evidence
-            .reset();  // it is on its way; without an event nothing is committed that could do it
+    if (starting &&
+        !(hangs && waits_at_start(*run.generation.evidence, run.generation.hang_watch, draft.at))) {
+        // It is on its way; without an event nothing is committed that could do it.
+        run.generation.evidence.reset();
         return;
     }
     if (!hangs) {
-        add_evidence(draft, run);  // somebody asked, or it ran on; nothing is ended
+        // Somebody asked, or it ran on; nothing is ended.
+        add_evidence(draft, *run.generation.evidence);
         draft.after.emplace_back(after::EvidenceUsed{false});
         return;
     }
     event::FaultSeen fault =
         hang_fault(draft.before(), *run.generation.evidence, series, draft.at.wall);
     const bool told = live->hang.has_value();
-    add_evidence(draft, run);
+    add_evidence(draft, *run.generation.evidence);
     if (!told) {
         draft.add(hang_warning(draft.job(), *run.generation.evidence, fault));
     }

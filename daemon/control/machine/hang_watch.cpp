@@ -93,7 +93,7 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries* se
 std::optional<HangWatch::Verdict> HangWatch::look_at_start(TimePoint now,
                                                            std::chrono::seconds limit) {
     const bool soon = soon_ && now >= *soon_;
-    const bool due = starts_ < limits::kStartLooks && now - *began_at_ >= limit * (1 << starts_);
+    const bool due = starts_ < limits::kStartLooks && now - began_at_ >= limit * (1 << starts_);
     if (!soon && !due) {
         return std::nullopt;
     }
@@ -101,7 +101,7 @@ std::optional<HangWatch::Verdict> HangWatch::look_at_start(TimePoint now,
     starts_ += due ? 1 : 0;
     Verdict out;
     out.starting = true;
-    out.silence = std::chrono::duration_cast<std::chrono::seconds>(now - *began_at_);
+    out.silence = std::chrono::duration_cast<std::chrono::seconds>(now - began_at_);
     return out;
 }
 

@@ -71,7 +71,7 @@ class HangWatch {
     std::optional<TimePoint> looked_at_;
     std::optional<TimePoint> moved_at_;   // nothing: no step in this generation yet
     std::optional<TimePoint> spared_at_;  // since then: a rank said that it evaluates or saves
-    std::optional<TimePoint> began_at_;   // the first look at this generation
+    TimePoint began_at_;                  // the first look at this generation, once there was one
     std::optional<TimePoint> soon_;       // the look that confirmed() asked for
     std::string shown_;                   // by the look before
     std::int32_t starts_ = 0;             // how often it has answered `starting` by itself

@@ -162,8 +162,8 @@ void JobMachine::hear(Draft& draft, RestartInput& input) {
         restart.key = input.key;
         draft.add(std::move(restart));
     }
-    draft.answers.push_back([done = input.done, answer](Status stored) {
-        done(stored && !answer ? answer : std::move(stored));
+    draft.answers.push_back([done = input.done, answer](const Status& stored) {
+        done(stored && !answer ? answer : stored);
     });
 }
 
@@ -197,15 +197,15 @@ void JobMachine::hear(Draft& draft, EvidenceInput& input) {
         }
         ask_for_evidence(draft, run_, std::move(standing), "asked for by " + input.by, false);
     }
-    draft.answers.push_back([done = input.done, answer](Status stored) {
-        done(stored && !answer ? answer : std::move(stored));
+    draft.answers.push_back([done = input.done, answer](const Status& stored) {
+        done(stored && !answer ? answer : stored);
     });
 }
 
 void JobMachine::hear(Draft& draft, ProfileInput& input) {
     const Status answer = ask_for_profile(draft, run_, input);
-    draft.answers.push_back([done = input.done, answer](Status stored) {
-        done(stored && !answer ? answer : std::move(stored));
+    draft.answers.push_back([done = input.done, answer](const Status& stored) {
+        done(stored && !answer ? answer : stored);
     });
 }
 
