@@ -92,7 +92,7 @@ void let_go(Effects& out, const Job& job, AttemptRun& run, const after::GiveUp& 
 void LossWatch::note_silent(Draft& draft, AttemptRun& run, const Observation& seen) {
     // The timer's own clock: whether this daemon could hear anything.
     const auto looked = std::exchange(looked_, draft.at.timers);
-    if (looked && *looked_ - *looked >= draft.at.deaf) {
+    if (looked && draft.at.timers - *looked >= draft.at.deaf) {
         run.restart_silence_timers(draft.at.steady);
         return;
     }
@@ -151,7 +151,8 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run, const Observation& se
             continue;
         }
         const auto silence =
-            std::chrono::duration_cast<std::chrono::seconds>(now - *run.heard(slot)).count();
+            std::chrono::duration_cast<std::chrono::seconds>(now - run.heard(slot).value_or(now))
+                .count();
         event::FaultSeen lost;
         lost.node = draft.job().attempt()->claims.at(slot).node;
         lost.cause_class = CauseClass::node_lost;
@@ -317,8 +318,11 @@ void LossWatch::lose_stuck(Draft& draft, const AttemptRun& run) {
     for (std::int32_t node = 0; node < draft.before().nodes(); ++node) {
         const std::int32_t slot = draft.before().live_generation()->slot_of(node);
         const auto link = run.links.find(slot);
-        if (!run.may_have_ranks(draft.before(), node) || link == run.links.end() ||
-            !link->second->abort_sent || now - *link->second->abort_sent < limits::kAbortPatience) {
+        if (!run.may_have_ranks(draft.before(), node) || link == run.links.end()) {
+            continue;
+        }
+        const auto& told = link->second->abort_sent;
+        if (!told || now - *told < limits::kAbortPatience) {
             continue;
         }
         event::FaultSeen stuck;

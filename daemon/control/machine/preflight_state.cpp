@@ -121,7 +121,11 @@ std::string PreflightState::proven(std::int32_t slot) const {
 
 const NodeFacts* PreflightState::facts(std::int32_t slot) const {
     const auto found = nodes_.find(slot);
-    return found == nodes_.end() || !found->second.facts ? nullptr : &*found->second.facts;
+    if (found == nodes_.end()) {
+        return nullptr;
+    }
+    const std::optional<NodeFacts>& facts = found->second.facts;
+    return facts ? &*facts : nullptr;
 }
 
 std::map<std::int32_t, std::vector<std::string>> PreflightState::active_ports(
@@ -205,13 +209,15 @@ std::optional<PreflightState::Round> PreflightState::begin(const JobSpec& spec, 
     awaited_.clear();
     left_.clear();
     std::vector<std::int32_t> there;
-    std::vector<bool> judged;  // of those
+    std::vector<const NodeFacts*> known;  // of those, as below
+    std::vector<bool> judged;
     for (const auto& [slot, node] : nodes_) {
         if (node.phase == Phase::unjudged || late(node, spec, now)) {
             judged_.insert(slot);
         }
         if (node.facts && node.here && node.facts->probe_port != 0) {
             there.push_back(slot);
+            known.push_back(&*node.facts);
             judged.push_back(judged_.contains(slot));
         }
     }
@@ -225,7 +231,7 @@ std::optional<PreflightState::Round> PreflightState::begin(const JobSpec& spec, 
                 continue;
             }
             const std::int32_t to = there[static_cast<std::size_t>(j)];
-            const NodeFacts& facts = *nodes_.at(to).facts;
+            const NodeFacts& facts = *known[static_cast<std::size_t>(j)];
             ProbePeer peer{to, facts.probe_port, {}};
             for (const AddressFact& one : facts.addresses) {
                 peer.addresses.push_back(one.address);

@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-bool SaveRound::join(const SaveInput& input) {
-    std::vector<Asker>& askers = asked_->askers;
+bool SaveRound::join(Asked& joined, const SaveInput& input) const {
+    std::vector<Asker>& askers = joined.askers;
     if (!input.key.empty()) {
         const bool again = holds(input.by, input.key);
         if (!again && askers.size() > limits::kCommandKeysJoining) {
@@ -22,7 +22,7 @@ bool SaveRound::join(const SaveInput& input) {
             askers.push_back({input.by, input.key});
         }
     }
-    asked_->done.push_back(input.done);
+    joined.done.push_back(input.done);
     return true;
 }
 
@@ -30,7 +30,7 @@ void SaveRound::ask(Effects& out, const Job& job, const AttemptRun& run, const S
                     Time now) {
     const Generation& live = *job.live_generation();
     if (asked_ && asked_->generation == live.number) {
-        if (!join(input)) {
+        if (!join(*asked_, input)) {
             out.add(effect::Answer{input.done, fail(too_many_keys())});
         }
         return;

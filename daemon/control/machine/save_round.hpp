@@ -47,9 +47,6 @@ class SaveRound {
     void end(Effects& out, const Status& status);
 
   private:
-    // Takes part in the round that is under way. False: too many do.
-    bool join(const SaveInput& input);
-
     struct Asked {
         std::int32_t generation;
         std::int32_t round;
@@ -59,6 +56,9 @@ class SaveRound {
         std::string problem;             // of the first that was heard; "" = none so far
         std::vector<std::function<void(Status)>> done;
     };
+    // Takes part in the round that is under way. False: too many do.
+    bool join(Asked& joined, const SaveInput& input) const;
+
     std::optional<Asked> asked_;
     std::int32_t round_ = 0;
 };

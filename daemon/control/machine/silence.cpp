@@ -110,11 +110,13 @@ bool AttemptRun::silent_before(const Job& job, Time time, Time now) const {
 
 std::optional<std::int32_t> AttemptRun::longest_silent(const Attempt& attempt, Time now) const {
     std::optional<std::int32_t> out;
+    Time earliest = Time::max();
     for (const auto& [slot, claim] : attempt.claims) {
         const auto last = heard(slot);
         if (last && !left.contains(slot) && now - *last >= limits::kAgentSilence &&
-            (!out || *last < *heard(*out))) {
+            *last < earliest) {
             out = slot;
+            earliest = *last;
         }
     }
     return out;

@@ -48,11 +48,14 @@ bool only_preemption_recovers(const Job& job) {
 // of that. A node is taken to be lost only if they name no failure of their own.
 bool came_of(const Draft& draft, const Observation& seen) {
     const Job& job = draft.job();
-    if (!may_have_verdict(job) || !job.generation()->first_failure ||
-        job.generation()->first_failure->kind != CauseClass::rank_exit) {
+    if (!may_have_verdict(job)) {
         return false;
     }
     const Generation& generation = *job.generation();
+    if (const auto& failure = generation.first_failure;
+        !failure || failure->kind != CauseClass::rank_exit) {
+        return false;
+    }
     const bool ends_ranks = seen.cause.kind == CauseClass::time_limit ||
                             seen.cause.kind == CauseClass::preempted ||
                             (seen.cause.kind == CauseClass::node_lost &&
