@@ -46,7 +46,7 @@ struct Submitted {
     std::int64_t sweep_index = 0;
     std::int64_t sweep_size = 0;
     std::int64_t sweep_parallel = 0;
-    Json sweep_parameters{};
+    Json sweep_parameters{};  // as shown: SweepPoint
     std::string
         signature{};  // what its user's is called (signed_statement.hpp); "" = there is none
 };

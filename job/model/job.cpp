@@ -538,6 +538,7 @@ Result<Job> start_job(const Event& submitted) {
         member.size = static_cast<std::int32_t>(data->sweep_size);
         member.max_parallel = static_cast<std::int32_t>(data->sweep_parallel);
         member.parameters = data->sweep_parameters;
+        mask_parameters(member.parameters);  // versions before 0.2.0 have stored the values
         job.sweep = std::move(member);
     }
     job.submitted_at = submitted.time;

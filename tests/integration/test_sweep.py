@@ -28,11 +28,28 @@ class Sweep(harness.TestCase):
         self.assertEqual([job["state"] for job in jobs], ["succeeded"] * 3)
         self.assertEqual(jobs[0]["id"], first)
         for job, value in zip(jobs, values):
-            self.assertEqual(job["sweep"]["parameters"], {"environment.VALUE": value})
+            # What a sweep sets in the environment is in the specification, and there its owner's alone.
+            self.assertEqual(job["sweep"]["parameters"], {"environment.VALUE": "***"})
+            self.assertEqual(self.daemon.get(f"/v1/jobs/{job['id']}/spec")["environment"]["VALUE"],
+                             value.replace("$", "$$"))
             self.assertIn(f"value {value}", self.daemon.cli("logs", job["id"]).stdout)
         # One at a time: none started before the one ahead of it had ended.
         for ahead, behind in zip(jobs, jobs[1:]):
             self.assertLessEqual(ahead["finished_at"], behind["started_at"])
+
+    def test_what_it_sets_in_environment_and_notify_is_shown_to_nobody(self):
+        job = self.daemon.submit({**harness.command_job("secrets", "/bin/sh", "-c", 'test "$A" = t0psecret1 && test "$B" = t0psecret2'),
+                                  "environment": {"A": "{tok}"}, "notify": ["mail"],
+                                  "sweep": {"parameters": {"tok": ["t0psecret1"], "environment.B": ["t0psecret2"],
+                                                           "notify.0": ["webhook:https://hooks.invalid/t0psecret3"],
+                                                           "labels.n": ["1"]}}})
+        self.daemon.wait_state(job["id"], "succeeded")
+        for path in ("", f"/{job['id']}", f"/{job['id']}/events"):
+            text = json.dumps(self.daemon.get("/v1/jobs" + path))
+            self.assertNotIn("t0psecret", text, path)
+        self.assertEqual(self.daemon.job(job["id"])["sweep"]["parameters"],
+                         {"tok": "***", "environment.B": "***", "notify.0": "***", "labels.n": "1"})
+        self.assertIn("***", self.daemon.cli("jobs", "--sweep", job["id"]).stdout)
 
     def test_a_variable_that_the_caller_has_not_is_named(self):
         done = self.daemon.cli("submit", self.spec_file(sweep={"parameters": {"environment.VALUE": ["a", "$NOT_HERE"]}}),

@@ -3,6 +3,7 @@
 #include "daemon/control/actor/job_actor.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <functional>
 #include <optional>
@@ -136,7 +137,7 @@ Task<Result<JobRegistry::Text>> JobRegistry::show(Caller caller, std::string id)
     if (!row->has_value() || !caller.sees((*row)->user)) {
         co_return fail(no_job(id));
     }
-    auto view = std::make_shared<const std::string>((*row)->view);
+    auto view = std::make_shared<const std::string>(masked_view((*row)->view));
     if (is_final((*row)->state)) {
         remember(id, (*row)->user, view);
     }

@@ -2,6 +2,7 @@
 
 #include "job/model/spec/notify.hpp"
 #include "job/model/spec/spec_environment.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <string_view>
 #include <utility>
@@ -38,6 +39,9 @@ std::string public_text(const Event& event) {
     if (std::holds_alternative<event::Submitted>(event.data)) {
         mask_environment(json["data"]["spec"]);
         mask_notify(json["data"]["spec"]);
+        if (const auto swept = json["data"].find("sweep_parameters"); swept != json["data"].end()) {
+            mask_parameters(*swept);
+        }
     }
     return dump_json(json);
 }

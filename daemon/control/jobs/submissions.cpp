@@ -82,7 +82,7 @@ event::Submitted submitted_event(const Caller& caller, const SubmitRequest& requ
     data.sweep_index = static_cast<std::int64_t>(index);
     data.sweep_size = static_cast<std::int64_t>(request.sweep->points.size());
     data.sweep_parallel = request.sweep->max_parallel;
-    data.sweep_parameters = point.parameters;
+    data.sweep_parameters = point.shown;
     return data;
 }
 

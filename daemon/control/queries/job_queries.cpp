@@ -11,6 +11,7 @@
 #include "job/base/text.hpp"
 #include "job/model/spec/notify.hpp"
 #include "job/model/spec/spec_environment.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -87,18 +88,19 @@ Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
         rows.before = *before;
     }
     rows.limit = query.limit + 1;
-    const auto found = co_await find(std::move(rows), query.words);
+    auto found = co_await find(std::move(rows), query.words);
     LOCKSTEP_CO_TRY(found);
     const std::size_t count = std::min(found->rows.size(), query.limit);
     std::vector<std::shared_ptr<const std::string>> alive;  // newer than what the store holds
     std::vector<std::string_view> items;
     for (std::size_t i = 0; i < count; ++i) {
-        const JobRow& row = found->rows[i];
+        JobRow& row = found->rows[i];
         const JobRegistry::ActorPtr actor = registry_.find(row.id.value);
         if (actor) {
             alive.push_back(actor->view());
             items.push_back(*alive.back());
         } else {
+            row.view = masked_view(std::move(row.view));
             items.push_back(row.view);
         }
     }

@@ -180,7 +180,7 @@ constexpr std::string_view kSchemas = R"json(
     "max_parallel": {"type": "integer", "minimum": 1,
       "description": "How many of its jobs may be with the scheduler at a time. Absent: all."},
     "parameters": {"type": "object", "examples": [{"train.learning_rate": 0.1}],
-      "description": "This job's values, by name."}}},
+      "description": "This job's values, by name; *** for what is set in environment, recorded_environment or notify, which the owner reads in GET /v1/jobs/{id}/spec."}}},
   "after": {"type": "array", "description": "Ids of the jobs that must have succeeded first.",
     "items": {"type": "string"}},
   "pending_reason": {"type": "string", "examples": ["Slurm: waiting for resources"],

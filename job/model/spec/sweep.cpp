@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec/spec_environment.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,10 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kNotSwept{"sweep", "after", "submission"};
 
+// Fields whose values only the job's owner is shown.
+constexpr std::array<std::string_view, 3> kOwnersOnly{"environment", "recorded_environment",
+                                                      "notify"};
+
 // What expand_placeholders (spec.hpp) fills in for each rank.
 constexpr std::array<std::string_view, 7> kRanksOwn{
     "rank", "local_rank", "node_rank", "num_nodes", "world_size", "master_addr", "master_port"};
@@ -22,7 +27,13 @@ struct Parameter {
     std::vector<std::string> keys;
     Json values;
     bool placeholder = false;  // stands as {path} in the document's texts; no field
+    bool secret = false;       // sets one of kOwnersOnly, or a part of it
 };
+
+bool is_owners_only(std::string_view path) {
+    const std::string_view first = path.substr(0, path.find('.'));
+    return std::find(kOwnersOnly.begin(), kOwnersOnly.end(), first) != kOwnersOnly.end();
+}
 
 // What a value looks like where it takes a placeholder's place: a text without its quotes.
 std::string value_words(const Json& value) {
@@ -52,11 +63,14 @@ void each_written_text(Document& document, const Take& take) {
     }
 }
 
+bool holds(const Json& text, const std::string& placeholder) {
+    return text.get_ref<const std::string&>().find(placeholder) != std::string::npos;
+}
+
 bool stands_in(const Json& document, const std::string& placeholder) {
     bool found = false;
-    each_written_text(document, [&](const Json& text) {
-        found = found || text.get_ref<const std::string&>().find(placeholder) != std::string::npos;
-    });
+    each_written_text(document,
+                      [&](const Json& text) { found = found || holds(text, placeholder); });
     return found;
 }
 
@@ -178,6 +192,37 @@ void note_placeholders(const Json& document, std::vector<Parameter>& parameters,
     }
 }
 
+// Marks what reaches a field of kOwnersOnly: by its path, in braces in a text of it, or in braces
+// in a value of another parameter that reaches one.
+void note_secrets(const Json& document, std::vector<Parameter>& parameters) {
+    std::vector<Json> places;
+    for (const std::string_view field : kOwnersOnly) {
+        const auto found = document.find(field);
+        if (found != document.end() && field != "recorded_environment") {
+            places.push_back(*found);
+        }
+    }
+    bool more = true;
+    while (more) {
+        more = false;
+        for (Parameter& parameter : parameters) {
+            if (parameter.secret) {
+                continue;
+            }
+            parameter.secret = is_owners_only(parameter.path);
+            for (const Json& place : places) {
+                each_text(place, [&parameter](const Json& text) {
+                    parameter.secret = parameter.secret || holds(text, "{" + parameter.path + "}");
+                });
+            }
+            if (parameter.secret) {
+                places.push_back(parameter.values);
+                more = true;
+            }
+        }
+    }
+}
+
 std::string describe(const Json& parameters) {
     std::string out;
     for (const auto& [path, value] : parameters.items()) {
@@ -202,6 +247,7 @@ Result<SweepPoint> make_point(const Json& base, const std::vector<Parameter>& pa
                               std::size_t number) {
     SweepPoint point;
     point.parameters = Json::object();
+    point.shown = Json::object();
     Json document = base;
     std::vector<std::size_t> chosen(parameters.size());
     for (std::size_t i = parameters.size(); i-- > 0;) {
@@ -211,6 +257,7 @@ Result<SweepPoint> make_point(const Json& base, const std::vector<Parameter>& pa
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const Json& value = parameters[i].values[chosen[i]];
         point.parameters[parameters[i].path] = value;
+        point.shown[parameters[i].path] = parameters[i].secret ? Json(kMaskedValue) : value;
         if (parameters[i].placeholder) {
             fill_in(document, "{" + parameters[i].path + "}", value_words(value));
             continue;
@@ -235,6 +282,35 @@ Result<SweepPoint> make_point(const Json& base, const std::vector<Parameter>& pa
 
 }  // namespace
 
+void mask_parameters(Json& parameters) {
+    if (!parameters.is_object()) {
+        return;
+    }
+    for (auto& [path, value] : parameters.items()) {
+        if (is_owners_only(path)) {
+            value = std::string{kMaskedValue};
+        }
+    }
+}
+
+std::string masked_view(std::string view) {
+    // Few views have such a member: reading all of them would make the lists of jobs slow.
+    const bool may_show =
+        std::any_of(kOwnersOnly.begin(), kOwnersOnly.end(), [&view](std::string_view field) {
+            return view.find("\"" + std::string{field}) != std::string::npos;
+        });
+    auto json = may_show ? parse_json(view) : Result<Json>{Json()};
+    if (!may_show || !json || !json->is_object()) {
+        return view;
+    }
+    const auto sweep = json->find("sweep");
+    if (sweep == json->end() || !sweep->is_object() || !sweep->contains("parameters")) {
+        return view;
+    }
+    mask_parameters((*sweep)["parameters"]);
+    return dump_json(*json);
+}
+
 bool has_sweep(const Json& document) {
     if (!document.is_object()) {
         return false;
@@ -257,6 +333,7 @@ Result<SweepMaker> SweepMaker::begin(const Json& document) {
     if (const Json* found = in.raw("parameters")) {
         parameters = read_parameters(*found, in.pointer("parameters"), errors);
         note_placeholders(base, parameters, in.pointer("parameters"), errors);
+        note_secrets(base, parameters);
     } else {
         in.error("parameters", "is required");
     }

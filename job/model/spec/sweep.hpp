@@ -20,6 +20,7 @@ namespace lockstep {
 
 struct SweepPoint {
     Json parameters;  // {"train.learning_rate": 0.1, …}: what differs
+    Json shown;       // the same for everybody who may see the job, with kMaskedValue for a secret
     JobSpec spec;
 };
 
@@ -34,8 +35,14 @@ struct SweepMember {
     std::int32_t index = 0;
     std::int32_t size = 0;
     std::int32_t max_parallel = 0;
-    Json parameters = Json::object();
+    Json parameters = Json::object();  // as shown
 };
+
+// kMaskedValue for what is set in environment, recorded_environment or notify, by its path. Of what
+// is filled in there in braces only the making of the sweep knows it (SweepPoint::shown).
+void mask_parameters(Json& parameters);
+// The same in the view of a job (job_view.hpp), where a version before 0.2.0 has stored it.
+std::string masked_view(std::string view);
 
 // Whether the document asks for a sweep: `sweep` is there and not empty.
 bool has_sweep(const Json& document);

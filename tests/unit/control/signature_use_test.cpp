@@ -63,6 +63,7 @@ class SignatureUseTest : public ControlTest {
                 SweepPoint point;
                 point.parameters = Json::object();
                 point.parameters["lr"] = i;
+                point.shown = point.parameters;
                 point.spec = request.spec;
                 request.sweep->points.push_back(std::move(point));
             }

@@ -1,4 +1,5 @@
 // Who may follow what a job's ranks report.
+#include "daemon/control/base/event_bus.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <algorithm>
@@ -29,6 +30,19 @@ TEST_F(StreamHubTest, AJobsRanksAndStepsAreFollowedByWhoSeesTheJobOnly) {
         EXPECT_FALSE(follows(nobody, topic)) << topic;
     }
     EXPECT_FALSE(follows(admin, "ranks.ls-01ARZ3NDEKTSV4RRFFQ69G5FAV"));
+}
+
+TEST_F(StreamHubTest, ASubmissionThatAnOlderVersionStoredShowsNoSecretOfASweep) {
+    Event event;
+    event.job = JobId{"ls-01J00000000000000000000000"};
+    event::Submitted submitted;
+    submitted.spec = *parse_json(R"({"environment":{"KEY":"t0psecret"}})");
+    submitted.sweep = event.job.value;
+    submitted.sweep_parameters = *parse_json(R"({"environment.KEY":"t0psecret","labels.a":"b"})");
+    event.data = std::move(submitted);
+    const std::string text = public_text(event);
+    EXPECT_EQ(text.find("t0psecret"), std::string::npos) << text;
+    EXPECT_NE(text.find(R"("labels.a":"b")"), std::string::npos) << text;
 }
 
 // A stranger would cost what only followers cost, of any job.

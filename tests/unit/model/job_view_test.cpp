@@ -36,6 +36,23 @@ TEST(JobView, ShowsTheContractsFieldsAndLeavesUnknownOnesOut) {
     EXPECT_EQ(rank_json(h.job, 3)["state"], "failed");
 }
 
+TEST(JobView, ASweepThatAnOlderVersionStoredShowsNoValueOfTheEnvironment) {
+    Event event;
+    event.job = JobId{"ls-01J00000000000000000000000"};
+    event::Submitted submitted;
+    submitted.user = "ada";
+    submitted.spec = *parse_json(R"({"name":"t","framework":"command","command":["x"],
+                                     "environment":{"KEY":"k"}})");
+    submitted.sweep = event.job.value;
+    submitted.sweep_size = 1;
+    submitted.sweep_parameters = *parse_json(R"({"environment.KEY":"k","labels.a":"b"})");
+    event.data = std::move(submitted);
+    const auto job = start_job(event);
+    ASSERT_TRUE(job) << job.error().message;
+    EXPECT_EQ(dump_json(job_json(*job, LiveView{})["sweep"]["parameters"]),
+              R"({"environment.KEY":"***","labels.a":"b"})");
+}
+
 TEST(JobView, AnAttemptThatSomebodyCancelledHasNotFailed) {
     for (const auto& [kind, state] : {std::pair{CauseClass::none, "succeeded"},
                                       {CauseClass::cancelled_by_user, "cancelled"},

@@ -94,6 +94,37 @@ TEST(Sweep, WhatTheSubmittersShellHadIsNotFilledIn) {
     EXPECT_EQ(sweep->points[0].spec.command.back(), "1");
 }
 
+// They stood in the job's view and its events, for everybody who may see the job.
+TEST(Sweep, ValuesOfEnvironmentAndNotifyAreShownToNobody) {
+    Json json = *parse_json(R"({"name":"s","framework":"command","command":["train","{lr}"],
+        "environment":{"API_KEY":"{tok}"},"notify":["webhook:https://h/{hook}","mail"],
+        "sweep":{"parameters":{"lr":[0.1],"tok":["t0psecret-{part}"],"hook":["T0/B1"],"part":["p"],
+                 "environment.HF_TOKEN":["hf_1"],"notify.1":["webhook:https://h/x"],
+                 "labels.environment":["seen"]}}})");
+    json["command"].push_back("{part}");
+    const auto sweep = parse_sweep(json);
+    ASSERT_TRUE(sweep) << sweep.error().text();
+    const SweepPoint& point = sweep->points.front();
+    EXPECT_EQ(dump_json(point.shown),
+              R"({"lr":0.1,"tok":"***","hook":"***","part":"***","environment.HF_TOKEN":"***",)"
+              R"("notify.1":"***","labels.environment":"seen"})");
+    EXPECT_EQ(point.parameters["tok"], "t0psecret-{part}");
+    EXPECT_EQ(point.spec.environment.at("HF_TOKEN"), "hf_1");
+    EXPECT_EQ(point.spec.notify.front(), "webhook:https://h/T0/B1");
+}
+
+TEST(Sweep, AViewThatAnOlderVersionStoredIsMaskedByPath) {
+    EXPECT_EQ(masked_view(R"({"id":"ls-1","sweep":{"id":"ls-1","parameters":)"
+                          R"({"environment.KEY":"k","notify.0":"mail","train.seed":1}}})"),
+              R"({"id":"ls-1","sweep":{"id":"ls-1","parameters":)"
+              R"({"environment.KEY":"***","notify.0":"***","train.seed":1}}})");
+    for (const char* as_it_is :
+         {R"({"id":"ls-1"})", R"({"name":"environment"})", R"({"environment":"no job's)",
+          R"({"sweep":{"parameters":{"train.seed": 1}}})"}) {
+        EXPECT_EQ(masked_view(as_it_is), as_it_is);
+    }
+}
+
 TEST(Sweep, APlaceholderThatStandsNowhereOrIsARanksOwnIsRefused) {
     const auto nowhere = parse_sweep(*parse_json(R"({"name":"s","framework":"command",
         "command":["train"],"sweep":{"parameters":{"lr":[0.1]}}})"));
