@@ -158,6 +158,9 @@ class Scheduler {
     }
     // The file with that script in an attempt's directory; "" = it runs none.
     virtual std::string_view batch_file() const { return {}; }
+    // The variable by which what it starts knows its allocation, agents among it; "" = there is
+    // none.
+    virtual std::string_view allocation_variable() const { return {}; }
     // For `id`, what submit() or poll() called an attempt; nothing: nobody else knows it by that.
     virtual std::optional<ClusterLabel> cluster_label(std::string_view id) const {
         static_cast<void>(id);

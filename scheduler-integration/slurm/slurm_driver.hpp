@@ -19,6 +19,7 @@ class SlurmDriver : public Scheduler {
     // counted.
     bool keeps_time_limit() const override { return true; }
     std::string_view batch_file() const override { return slurm::kBatchFileName; }
+    std::string_view allocation_variable() const override { return "SLURM_JOB_ID"; }
     std::optional<ClusterLabel> cluster_label(std::string_view id) const override {
         // Not "local-ls-…", of an attempt of another scheduler that this daemon had before.
         if (id.empty() || id.find_first_not_of("0123456789") != std::string_view::npos) {

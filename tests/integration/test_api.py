@@ -1,6 +1,7 @@
 """The HTTP API as a client meets it: lists, keys, render, events, streams, who may do what."""
 
 import json
+import re
 
 import harness
 
@@ -56,6 +57,24 @@ class Api(harness.TestCase):
         changed = {**SPEC, "environment": {"A": "b"}}
         self.assertNotEqual(self.daemon.api("POST", "/v1/jobs/render", changed)[1]["render_hash"],
                             rendered["render_hash"])
+
+    def test_the_rendered_environment_has_the_names_of_the_real_one(self):
+        for framework, nodes in (("command", 1), ("pytorch", 2), ("jax", 1)):
+            with self.subTest(framework=framework, nodes=nodes):
+                spec = {"name": "names", "framework": framework, "command": ["/usr/bin/env"],
+                        "resources": {"nodes": nodes}, "environment": {"X_PORT": "0"}}
+                rendered = self.daemon.api("POST", "/v1/jobs/render", spec)[1]["environment"]
+                job = self.daemon.submit(spec)
+                self.daemon.wait_state(job["id"], "succeeded")
+                lines = self.daemon.text(f"/v1/jobs/{job['id']}/logs?rank=0").splitlines()
+                real = {found[1] for line in lines if (found := re.match(r"([A-Za-z_]\w*)=", line))}
+                self.assertIn("LOCKSTEP_RANK", real)
+                self.assertEqual(rendered["X_PORT"], "0")
+                # The node's own: what lockstepd had, whose child the agent is, its GPUs and the way past its proxy.
+                nodes_own = {*self.daemon.environment(), "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "no_proxy", "NO_PROXY"}
+                self.assertEqual(sorted(real - set(rendered) - nodes_own), [])
+                # It may have no port of RDMA.
+                self.assertEqual(sorted(set(rendered) - real - {"NCCL_IB_HCA"}), [])
 
     def test_the_spec_is_given_back_complete(self):
         job = self.finished_job()

@@ -221,7 +221,7 @@ constexpr std::string_view kSchemas = R"json(
     "description": "The command of each rank, as argv; values that differ by rank appear as placeholders.",
     "items": {"type": "string"}},
   "environment": {"type": "object",
-    "description": "What Lockstep adds to the environment of rank 0, by name; <…> is known only when it runs.",
+    "description": "The environment of rank 0 by name, without what its node has itself; <…> is known only when it runs.",
     "additionalProperties": {"type": "string"}},
   "script": {"type": "string",
     "description": "With Slurm: what will be submitted, byte for byte, but for the job's id, which is 26 zeros here."},

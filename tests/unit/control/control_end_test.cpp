@@ -423,6 +423,54 @@ TEST_F(ControlTest, RenderSaysWhatIsKnownOnlyOnceItRuns) {
     EXPECT_EQ(shown["MASTER_PORT"], "<port held by node 0>");
     EXPECT_EQ(shown["NCCL_RAS_ADDR"], "127.0.0.1:<port held by the node>");
     EXPECT_EQ(shown["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"], "<folder of the sockets>/flight-");
+    EXPECT_EQ(shown["NCCL_SOCKET_MAGIC"], "<of the generation>");
+    EXPECT_EQ(shown["NCCL_SOCKET_IFNAME"], "=<interface of the node's address>");
+    EXPECT_FALSE(shown.contains("NCCL_IB_HCA"));  // of several nodes only
+    EXPECT_EQ(shown["LOCKSTEP_HOSTS"], "<node 0>");
+    const std::string package = "<folder above lockstep-agent's>/share/lockstep/python";
+    EXPECT_EQ(shown["PYTHONPATH"], package + "/hooks:" + package);
+    EXPECT_EQ(shown["SLURM_JOB_ID"], "<Slurm's id of the job>");
+    EXPECT_EQ(shown["SLURM_NTASKS"], "1");
+    EXPECT_FALSE(shown.contains("LOCKSTEP_OUTPUT"));  // of launchers only
+    spec.launch = Launch::node;
+    const Json launcher = render_json(spec, scheduler_, "/runs", {}).value()["environment"];
+    EXPECT_TRUE(launcher.contains("LOCKSTEP_OUTPUT"));
+}
+
+TEST_F(ControlTest, RenderShowsTheJobsOwnVariablesAsTheyAre) {
+    const auto json = parse_json(R"({"name":"t","framework":"pytorch","command":["x"],
+        "resources":{"nodes":2,"gpus_per_node":1},
+        "environment":{"X_PORT":"0","NCCL_SOCKET_MAGIC":"0x1","GLOO_SOCKET_IFNAME":"eth9"},
+        "inherit_environment":true,"recorded_environment":{"Y_PORT":"0","NCCL_IB_HCA":"mlx5_1"}})");
+    const Json shown =
+        render_json(parse_spec(*json).value(), scheduler_, "/runs", {}).value()["environment"];
+    EXPECT_EQ(shown["X_PORT"], "0");
+    EXPECT_EQ(shown["Y_PORT"], "0");
+    EXPECT_EQ(shown["NCCL_SOCKET_MAGIC"], "0x1");
+    EXPECT_EQ(shown["GLOO_SOCKET_IFNAME"], "eth9");
+    EXPECT_EQ(shown["NCCL_IB_HCA"], "mlx5_1");
+    EXPECT_EQ(shown["LOCKSTEP_HOSTS"], "<node 0>,<node 1>");
+    EXPECT_EQ(shown["SLURM_NODELIST"], "<node 0>,<node 1>");
+}
+
+TEST_F(ControlTest, RenderOfWhatReadsSlurmsVariablesHasTheRanksOwn) {
+    const auto json =
+        parse_json(R"({"name":"t","framework":"jax","command":["x"],"resources":{"nodes":2}})");
+    const JobSpec spec = parse_spec(*json).value();
+    const Json in_slurm = render_json(spec, scheduler_, "/runs", {}).value()["environment"];
+    EXPECT_EQ(in_slurm["SLURM_JOB_ID"], "<Slurm's id of the job>");
+    scheduler_.runs_scripts = false;
+    const Json elsewhere = render_json(spec, scheduler_, "/runs", {}).value()["environment"];
+    EXPECT_EQ(elsewhere["SLURM_JOB_ID"], "1");  // add_jax() makes it
+    EXPECT_EQ(elsewhere["SLURM_STEP_NODELIST"], "<node 0>,<node 1>");
+}
+
+TEST_F(ControlTest, RenderNamesTheFileThatTheTrainerReads) {
+    const JobSpec spec =
+        parse_spec(*parse_json(R"({"name":"t","framework":"native","train":{"epochs":1}})"))
+            .value();
+    const Json shown = render_json(spec, scheduler_, "/runs", {}).value()["environment"];
+    EXPECT_EQ(shown["LOCKSTEP_TRAIN_CONFIG"], "<attempt directory>/train-00000.json");
 }
 
 TEST_F(ControlTest, RenderShowsTheScriptThatWillBeSubmittedButForTheId) {

@@ -36,6 +36,9 @@ class TestScheduler final : public SlurmDriver {
     std::string_view batch_file() const override {
         return runs_scripts ? SlurmDriver::batch_file() : std::string_view{};
     }
+    std::string_view allocation_variable() const override {
+        return runs_scripts ? SlurmDriver::allocation_variable() : std::string_view{};
+    }
     Task<void> stop() override { co_return; }
     Cluster cluster() override { return machines; }
     void on_change(Changed) override {}
