@@ -121,6 +121,8 @@ struct BatchRow {
 // Under this name the store finds the jobs that run in a snapshot; no label of a user's can have
 // it.
 inline constexpr const char* kSnapshotLabel = "lockstep:snapshot";
+// Likewise the jobs of a sweep: the id of its first job is the value.
+inline constexpr const char* kSweepLabel = "lockstep:sweep";
 // Likewise the jobs that have files in another job's folder: its id is the value.
 inline constexpr const char* kFolderLabel = "lockstep:folder";
 // The same of a folder that is called like a job and is in none of now's: it may be that job's in
@@ -209,13 +211,14 @@ class Database {
     // because the job went on when its last chunk went. Looks at `most` states beyond `after`, in
     // the order of the jobs; the last one's job, "" = there are no more.
     Result<std::string> forget_states(const std::string& after, std::size_t most);
-    // database_removal.cpp. The job is none any more: its events, labels and idempotency keys go,
-    // the rest follows by remove_history(). False: there is no such job that is over.
+    // database_removal.cpp. The job is none any more: its events and labels go, the rest follows by
+    // remove_history(). Its idempotency key is that of another job of its sweep from now on, or
+    // stays for as long as the removal is known. False: there is no such job that is over.
     Result<bool> remove_job(RemovalRow removal);
     // At most `most` chunks of a removed job a call, and with the last of them its log. What went.
     Result<HistorySize> remove_history(const JobId& job, std::size_t most);
-    Status removal_done(const JobId& job);  // nothing is left of it
-    Status forget_removals(UnixMillis before);
+    Status removal_done(const JobId& job);      // nothing is left of it
+    Status forget_removals(UnixMillis before);  // with the idempotency keys of these jobs
     // The clock shows `now`. More than `most` since the last look, or since the newest job where
     // there was none, is a gap; those that a clock set back shows to be none go. All, oldest first.
     Result<std::vector<ClockGap>> look_at_clock(UnixMillis now, UnixMillis most);

@@ -58,10 +58,17 @@ Result<bool> Database::remove_job(RemovalRow removal) {
         insert->bind(7, last_seq);
         insert->bindNoCopy(8, removal.folder);
         insert->exec();
+        // A key that went with its job would let a repetition of the submission make it once more.
+        const auto hand_on = impl_->statement(
+            "UPDATE idempotency SET job = coalesce((SELECT job FROM labels WHERE name = ?2 AND "
+            "value = (SELECT value FROM labels WHERE job = ?1 AND name = ?2) AND job != ?1 "
+            "ORDER BY job LIMIT 1), job) WHERE job = ?1");
+        hand_on->bindNoCopy(1, removal.job.value);
+        hand_on->bind(2, kSweepLabel);
+        hand_on->exec();
         for (const char* drop :
-             {"DELETE FROM labels WHERE job = ?", "DELETE FROM idempotency WHERE job = ?",
-              "DELETE FROM notices WHERE job = ?", "DELETE FROM events WHERE job = ?",
-              "DELETE FROM jobs WHERE id = ?"}) {
+             {"DELETE FROM labels WHERE job = ?", "DELETE FROM notices WHERE job = ?",
+              "DELETE FROM events WHERE job = ?", "DELETE FROM jobs WHERE id = ?"}) {
             const auto statement = impl_->statement(drop);
             statement->bindNoCopy(1, removal.job.value);
             statement->exec();
@@ -116,11 +123,15 @@ Status Database::removal_done(const JobId& job) {
 
 Status Database::forget_removals(UnixMillis before) {
     return guarded("removal", [&] {
-        const auto drop = impl_->statement(
-            "DELETE FROM removals WHERE removed_at < ? AND done = 1 "
-            "AND last_seq < (SELECT coalesce(max(seq), 0) FROM events)");
-        drop->bind(1, before);
-        drop->exec();
+        for (const char* drop :
+             {"DELETE FROM idempotency WHERE job IN (SELECT job FROM removals WHERE removed_at < ? "
+              "AND done = 1 AND last_seq < (SELECT coalesce(max(seq), 0) FROM events))",
+              "DELETE FROM removals WHERE removed_at < ? AND done = 1 "
+              "AND last_seq < (SELECT coalesce(max(seq), 0) FROM events)"}) {
+            const auto statement = impl_->statement(drop);
+            statement->bind(1, before);
+            statement->exec();
+        }
     });
 }
 

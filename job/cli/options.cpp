@@ -78,7 +78,8 @@ void declare_submit(CLI::App& app, Options& options) {
         ->excludes(wait);
     CLI::Option* key = submit->add_option(
         "--idempotency-key", options.idempotency_key,
-        "Name of this submission: the same key never makes a second job (default: random)");
+        "Name of this submission: the same key never makes a second job, for 90 days after the "
+        "job was removed either (default: random)");
     key->check(visible_key())->type_name("KEY");
     CLI::App* render =
         verb(app, "render",

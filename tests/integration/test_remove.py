@@ -55,6 +55,22 @@ class Remove(harness.TestCase):
         self.assertEqual(self.ids(), [])
         self.assertGreater(self.daemon.events(self.ended())[0]["seq"], newest)
 
+    def test_a_repeated_submission_does_not_bring_it_back(self):
+        key = {"Idempotency-Key": "nightly"}
+        spec = harness.command_job("nightly", "/bin/true", sweep={"parameters": {"labels.n": ["1", "2"]}})
+        first = self.daemon.submit(spec, key)["id"]
+        second = next(job["id"] for job in self.daemon.get("/v1/jobs")["items"] if job["id"] != first)
+        for job in (first, second):
+            self.daemon.wait_state(job, "succeeded")
+        self.daemon.cli("rm", first)
+        status, again = self.daemon.api("POST", "/v1/jobs", spec, key)
+        self.assertIn(status, (200, 201), again)
+        self.assertEqual(again["id"], second)
+        self.daemon.cli("rm", second)
+        self.daemon.restart()
+        self.assert_problem(self.daemon.api("POST", "/v1/jobs", spec, key), 422, text="was removed")
+        self.assertEqual(self.ids(), [])
+
     def test_one_that_runs_is_refused_and_says_what_to_do(self):
         job = self.daemon.submit(harness.command_job("long", "sleep", "600"))["id"]
         self.daemon.wait_state(job, "running")

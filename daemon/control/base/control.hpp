@@ -59,6 +59,7 @@ enum class SubmitFailure : std::uint8_t {
     other,           // as its Errc says: exhausted is the disk
     key_in_flight,   // conflict: a submission with this Idempotency-Key is being stored
     key_reused,      // conflict: the key belongs to another submission, or command of the job
+    job_removed,     // conflict: the job of the submission with this key was removed
     render_changed,  // conflict: it would run something else than was rendered
     user_quota,      // exhausted: the user has or submits too many; retry_after_s says when
     too_many_jobs,   // exhausted: all users together have
@@ -84,9 +85,6 @@ struct CommandDone {
     std::string job_json;
     bool already = false;  // it had been done before, under this key: nothing was done now
 };
-
-// Under this name the store finds the jobs of a sweep; no label of a user's can have it.
-inline constexpr const char* kSweepLabel = "lockstep:sweep";
 
 struct JobQuery {
     std::vector<JobState> states;    // any of these; empty = any

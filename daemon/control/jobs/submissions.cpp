@@ -249,6 +249,11 @@ Task<SubmitResult<Submitted>> Submissions::answer_again(Caller caller, SubmitDon
              "reused: this Idempotency-Key belongs to another submission, " + before.id.value});
     }
     auto earlier = co_await registry_.show(caller, before.id.value);
+    if (!earlier && earlier.error().code == Errc::not_found) {
+        co_return refuse({SubmitFailure::job_removed, Errc::conflict,
+                          "removed: the job of this Idempotency-Key, " + before.id.value +
+                              ", was removed; to run it again, submit it under another key"});
+    }
     LOCKSTEP_CO_TRY(earlier);
     Submitted out;
     out.id = before.id.value;

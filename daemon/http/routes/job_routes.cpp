@@ -100,6 +100,7 @@ Result<std::string> idempotency_key_of(const HttpRequest& request) {
 int submit_status(const SubmitError& error) {
     switch (error.why) {
         case SubmitFailure::key_reused:
+        case SubmitFailure::job_removed:  // no 409, at which clients ask again
             return 422;
         case SubmitFailure::render_changed:
             return 412;
@@ -352,7 +353,8 @@ RouteParts submit_job_route(const RouteContext& context) {
     route.headers = {
         {"Idempotency-Key", "string",
          "1..255 visible ASCII characters. The same key with the same body gives the first answer "
-         "again; with another body 422; while the first is in flight 409."},
+         "again, of a sweep that of its oldest job that is there; with another body 422, and so "
+         "for 90 days once the job was removed; while the first is in flight 409."},
         {"If-Match", "string", "\"<render_hash>\": submit exactly what was rendered, or 412."},
         {"Lockstep-Signature", "string",
          "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a space and a munge "

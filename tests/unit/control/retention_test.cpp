@@ -51,13 +51,15 @@ class RetentionTest : public ControlTest {
         write(runs(id) / "checkpoints" / "step-10", 100'000);
         return id;
     }
-    std::string submitted(const std::string& fields) {
+    SubmitResult<Submitted> submit(const std::string& fields, const std::string& key = "") {
         const auto json =
             parse_json(R"({"name":"t","framework":"command","command":["x"])" + fields + "}");
         SubmitRequest request;
         request.spec = parse_spec(*json).value();
-        return run(control_->submit(ada_, request))->id;
+        request.idempotency_key = key;
+        return run(control_->submit(ada_, request));
     }
+    std::string submitted(const std::string& fields) { return submit(fields)->id; }
     Result<std::string> remove(const std::string& id, bool keep_checkpoints = false) {
         return run(control_->remove(ada_, id, keep_checkpoints));
     }
@@ -91,6 +93,21 @@ class RetentionTest : public ControlTest {
         return run(control_->list(ada_, JobQuery{}))->find(id) != std::string::npos;
     }
 };
+
+// It was submitted a second time, by whoever asked once more for a lost answer.
+TEST_F(RetentionTest, ARepeatedSubmissionDoesNotBringBackAJobThatWasRemoved) {
+    scheduler_.seen.state = AllocationState::pending;
+    const auto first = submit("", "nightly");
+    ASSERT_TRUE(first);
+    ended_now(first->id);
+    ASSERT_TRUE(remove(first->id).has_value());
+    const auto again = submit("", "nightly");
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().why, SubmitFailure::job_removed);
+    EXPECT_EQ(again.error().code, Errc::conflict);
+    EXPECT_NE(again.error().message.find(first->id), std::string::npos) << again.error().message;
+    EXPECT_TRUE(submit("", "another"));
+}
 
 TEST_F(RetentionTest, OfARemovedJobNothingIsLeft) {
     const std::string id = ended();

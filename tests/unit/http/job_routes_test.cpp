@@ -34,6 +34,7 @@ TEST_F(RoutesTest, SubmitRefusalsHaveTheirStatus) {
         {Error{Errc::invalid, "x", {{"/resources/nodes", "too many"}}}, 400},
         {{SubmitFailure::key_in_flight, Errc::conflict, "being stored"}, 409},
         {{SubmitFailure::key_reused, Errc::conflict, "the key had another body"}, 422},
+        {{SubmitFailure::job_removed, Errc::conflict, "its job was removed"}, 422},
         {{SubmitFailure::render_changed, Errc::conflict, "changed"}, 412},
         {Error{Errc::exhausted, "disk full"}, 507},
         {{SubmitFailure::too_many_jobs, Errc::exhausted, "20000 jobs"}, 503},

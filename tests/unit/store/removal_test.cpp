@@ -110,6 +110,42 @@ TEST_F(RemovalTest, OnlyAJobThatIsOverGoesAndNothingOfItIsFound) {
     EXPECT_FALSE(db_->removal(id(2))->has_value());
 }
 
+// A repetition of the submission made the job once more.
+TEST_F(RemovalTest, TheKeyOfARemovedJobStaysAsLongAsItsRemoval) {
+    ended(1);
+    ended(2);
+    EXPECT_TRUE(remove(1));
+    const auto job_of_key = [&]() -> std::string {
+        const auto done = db_->submitted_before("ada", "key1", "").value();
+        return done ? done->id.value : "";
+    };
+    EXPECT_EQ(job_of_key(), id(1).value);
+    commit([&] { EXPECT_TRUE(db_->forget_removals(1'000'000).has_value()); });
+    EXPECT_EQ(job_of_key(), id(1).value) << "something of the job is left";
+    commit([&] {
+        EXPECT_TRUE(db_->removal_done(id(1)).has_value());
+        EXPECT_TRUE(db_->forget_removals(1'000'000).has_value());
+    });
+    EXPECT_EQ(job_of_key(), "");
+    EXPECT_TRUE(db_->submitted_before("ada", "key2", "")->has_value());
+}
+
+TEST_F(RemovalTest, TheKeyOfASweepIsHandedOnToAJobThatIsThere) {
+    for (const int number : {1, 2, 3}) {
+        ended(number, {{kSweepLabel, id(1).value}});
+    }
+    ended(4, {{kSweepLabel, id(4).value}});
+    const auto job_of_key = [&] {
+        return db_->submitted_before("ada", "key1", "").value().value().id.value;
+    };
+    EXPECT_TRUE(remove(1));
+    EXPECT_EQ(job_of_key(), id(2).value);
+    EXPECT_TRUE(remove(3));
+    EXPECT_EQ(job_of_key(), id(2).value);
+    EXPECT_TRUE(remove(2));
+    EXPECT_EQ(job_of_key(), id(2).value) << "of the sweep none is left";
+}
+
 // Streams resume by number: a number that is given twice would hide an event from its reader.
 TEST_F(RemovalTest, NumbersOfRemovedEventsAreNotGivenAgain) {
     ended(1);
