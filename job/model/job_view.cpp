@@ -1,5 +1,7 @@
 #include "job/model/job_view.hpp"
 
+#include "job/model/spec/spec_fields.hpp"
+
 namespace lockstep {
 namespace {
 
@@ -136,33 +138,6 @@ Json attempt_json(const Job& job, const Attempt& attempt, const JobTime& time) {
     return out;
 }
 
-Json resources_json(const Resources& resources) {
-    Json out = Json::object();
-    out["nodes"] = resources.nodes;
-    if (resources.spares > 0) {
-        out["spares"] = resources.spares;
-    }
-    if (resources.is_elastic()) {
-        out["min_nodes"] = resources.min_nodes;
-    }
-    out["ranks_per_node"] = resources.ranks_per_node;
-    out["gpus_per_node"] = resources.gpus_per_node;
-    if (!resources.gpu_type.empty()) {
-        out["gpu_type"] = resources.gpu_type;
-    }
-    out["cpus_per_rank"] = resources.cpus_per_rank;
-    if (resources.memory_mb_per_node > 0) {
-        out["memory_mb_per_node"] = resources.memory_mb_per_node;
-    }
-    if (resources.time_limit_seconds > 0) {
-        out["time_limit"] = format_time_limit(resources.time_limit_seconds);
-    }
-    if (resources.binding != Binding::none) {
-        out["binding"] = to_string(resources.binding);
-    }
-    return out;
-}
-
 }  // namespace
 
 Json job_json(const Job& job, const LiveView& live) {
@@ -177,7 +152,7 @@ Json job_json(const Job& job, const LiveView& live) {
     for (const auto& [name, value] : job.spec.labels) {
         out["labels"][name] = value;
     }
-    out["resources"] = resources_json(job.spec.resources);
+    out["resources"] = to_json(job.spec.resources);
     if (job.sweep) {
         Json sweep = Json::object();
         sweep["id"] = job.sweep->id;

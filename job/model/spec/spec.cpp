@@ -257,6 +257,36 @@ std::string_view to_string(Binding binding) {
     return kBindings[static_cast<std::size_t>(binding)];
 }
 
+Json to_json(const Resources& resources) {
+    Json out = Json::object();
+    out["nodes"] = resources.nodes;
+    if (resources.spares > 0) {
+        out["spares"] = resources.spares;
+    }
+    if (resources.is_elastic()) {
+        out["min_nodes"] = resources.min_nodes;
+    }
+    out["ranks_per_node"] = resources.ranks_per_node;
+    out["gpus_per_node"] = resources.gpus_per_node;
+    if (!resources.gpu_type.empty()) {
+        out["gpu_type"] = resources.gpu_type;
+    }
+    if (resources.ranks_per_gpu > 1) {
+        out["ranks_per_gpu"] = resources.ranks_per_gpu;
+    }
+    out["cpus_per_rank"] = resources.cpus_per_rank;
+    if (resources.memory_mb_per_node > 0) {
+        out["memory_mb_per_node"] = resources.memory_mb_per_node;
+    }
+    if (resources.time_limit_seconds > 0) {
+        out["time_limit"] = format_time_limit(resources.time_limit_seconds);
+    }
+    if (resources.binding != Binding::none) {
+        out["binding"] = to_string(resources.binding);
+    }
+    return out;
+}
+
 Json to_json(const JobSpec& spec) {
     Json out = Json::object();
     out["name"] = spec.name;
@@ -272,34 +302,7 @@ Json to_json(const JobSpec& spec) {
     if (!spec.roles.empty()) {
         out["roles"] = to_json(spec.roles);
     }
-    const Resources& r = spec.resources;
-    Json resources = Json::object();
-    resources["nodes"] = r.nodes;
-    if (r.spares > 0) {
-        resources["spares"] = r.spares;
-    }
-    if (r.is_elastic()) {
-        resources["min_nodes"] = r.min_nodes;
-    }
-    resources["ranks_per_node"] = r.ranks_per_node;
-    resources["gpus_per_node"] = r.gpus_per_node;
-    if (!r.gpu_type.empty()) {
-        resources["gpu_type"] = r.gpu_type;
-    }
-    if (r.ranks_per_gpu > 1) {
-        resources["ranks_per_gpu"] = r.ranks_per_gpu;
-    }
-    resources["cpus_per_rank"] = r.cpus_per_rank;
-    if (r.memory_mb_per_node > 0) {
-        resources["memory_mb_per_node"] = r.memory_mb_per_node;
-    }
-    if (r.time_limit_seconds > 0) {
-        resources["time_limit"] = format_time_limit(r.time_limit_seconds);
-    }
-    if (r.binding != Binding::none) {
-        resources["binding"] = to_string(r.binding);
-    }
-    out["resources"] = std::move(resources);
+    out["resources"] = to_json(spec.resources);
     if (!spec.slurm.empty()) {
         out["slurm"] = to_json(spec.slurm);
     }

@@ -27,6 +27,10 @@ void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpe
 // What differs from the defaults.
 Json to_json(const CheckpointSpec& checkpoint);
 
+// /resources, of a specification and of a job's view: what is always there, and else what differs
+// from its default.
+Json to_json(const Resources& resources);
+
 // After framework, working_directory and checkpoint have been read.
 void read_container(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors);
 Json to_json(const ContainerSpec& container);
