@@ -197,6 +197,9 @@ Json stream_events() {
         add(std::string{to_string(static_cast<EventKind>(kind))}, "jobs, job.<id>", "Event",
             "Stored; its id resumes the stream.");
     }
+    add("removed", "jobs, job.<id>", "JobGone",
+        "The job was removed, with its events. Sent once, without an id, and not sent again to who "
+        "resumes: after a break GET /v1/jobs says which jobs are there.");
     add("ranks", "ranks.<id>", "RanksSnapshot",
         "The first 256 ranks as they are now, at most five times a second; without an id.");
     add("steps", "steps.<id>.<metric>", "StepColumn",

@@ -206,6 +206,9 @@ constexpr std::string_view kSchemas = R"json(
     "description": "Warnings from admission and since (event warning). They never end the job."},
   "attempts": {"type": "array", "description": "Every allocation it asked the scheduler for, in order.",
     "items": {"$ref": "#/components/schemas/Attempt"}}}},
+"JobGone": {"type": "object", "required": ["job"],
+  "properties": {
+  "job": {"type": "string", "description": "Id of the job that was removed."}}},
 "JobPage": {"type": "object", "required": ["items"],
   "properties": {
   "items": {"type": "array",
