@@ -121,8 +121,8 @@ Task<Result<std::string>> ControlService::take_profile(Caller caller, std::strin
 }
 
 Task<Result<std::string>> ControlService::profiles(Caller caller, std::string id,
-                                                   std::size_t limit) {
-    return jobs_.profiles(std::move(caller), std::move(id), limit);
+                                                   CapturesQuery query) {
+    return jobs_.profiles(std::move(caller), std::move(id), query);
 }
 
 Task<Result<EvidencePlace>> ControlService::profile_place(Caller caller, std::string id,
@@ -187,8 +187,8 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, 
 }
 
 Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id,
-                                                   std::size_t limit) {
-    return jobs_.evidence(std::move(caller), std::move(id), limit);
+                                                   CapturesQuery query) {
+    return jobs_.evidence(std::move(caller), std::move(id), query);
 }
 
 Task<Result<EvidencePlace>> ControlService::evidence_place(Caller caller, std::string id,

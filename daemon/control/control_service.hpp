@@ -67,7 +67,7 @@ class ControlService final : public Control {
     Task<Result<Text>> cancel_sweep(Caller caller, std::string id) override;
     Task<Result<Text>> take_evidence(Caller caller, std::string id) override;
     Task<Result<Text>> take_profile(Caller caller, std::string id, ProfileQuery query) override;
-    Task<Result<Text>> profiles(Caller caller, std::string id, std::size_t limit) override;
+    Task<Result<Text>> profiles(Caller caller, std::string id, CapturesQuery query) override;
     Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id,
                                               EvidenceQuery query) override;
     Task<Result<Text>> remove(Caller caller, std::string id, bool keep_checkpoints) override;
@@ -84,7 +84,7 @@ class ControlService final : public Control {
     Task<Result<Text>> gpus(Caller caller, std::string id, std::size_t offset,
                             std::size_t limit) override;
     Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
-    Task<Result<Text>> evidence(Caller caller, std::string id, std::size_t limit) override;
+    Task<Result<Text>> evidence(Caller caller, std::string id, CapturesQuery query) override;
     Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id,
                                                EvidenceQuery query) override;
     Json cluster() override;

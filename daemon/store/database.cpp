@@ -337,16 +337,19 @@ Result<std::vector<Event>> Database::events_before(const JobId& job, Seq before,
     return finish_events(read, std::move(events));
 }
 
-Result<std::vector<Event>> Database::newest_of(const JobId& job, EventKind kind,
-                                               std::size_t limit) {
+Result<std::vector<Event>> Database::newest_of(const JobId& job, EventKind kind, std::size_t limit,
+                                               Seq before) {
     std::vector<Event> events;
     const std::string word{to_string(kind)};
     // From one to the newest before its generation began: what lies between is not read, and an
     // event of thousands of ranks is half a megabyte.
     const auto read = guarded("events", [&] {
         const auto query = impl_->statement(
-            "WITH RECURSIVE newest(at) AS (SELECT (SELECT seq FROM events WHERE job = ?1 AND "
-            "kind = ?2 ORDER BY seq DESC LIMIT 1) UNION ALL SELECT (SELECT e.seq FROM events AS e "
+            "WITH RECURSIVE newest(at) AS (SELECT (SELECT e.seq FROM events AS e WHERE "
+            "e.job = ?1 AND e.kind = ?2 AND (?4 = 0 OR e.seq < (SELECT g.seq FROM events AS g "
+            "WHERE g.job = ?1 AND g.kind = 'generation_started' AND g.seq < ?4 "
+            "ORDER BY g.seq DESC LIMIT 1)) ORDER BY e.seq DESC LIMIT 1) "
+            "UNION ALL SELECT (SELECT e.seq FROM events AS e "
             "WHERE e.job = ?1 AND e.kind = ?2 AND e.seq < (SELECT g.seq FROM events AS g WHERE "
             "g.job = ?1 AND g.kind = 'generation_started' AND g.seq < newest.at "
             "ORDER BY g.seq DESC LIMIT 1) ORDER BY e.seq DESC LIMIT 1) FROM newest "
@@ -355,21 +358,24 @@ Result<std::vector<Event>> Database::newest_of(const JobId& job, EventKind kind,
         query->bindNoCopy(1, job.value);
         query->bindNoCopy(2, word);
         query->bind(3, static_cast<std::int64_t>(limit));
+        query->bind(4, before);
         return read_events(*query, events);
     });
     return finish_events(read, std::move(events));
 }
 
-Result<std::vector<Event>> Database::newest(const JobId& job, EventKind kind, std::size_t limit) {
+Result<std::vector<Event>> Database::newest(const JobId& job, EventKind kind, std::size_t limit,
+                                            Seq before) {
     std::vector<Event> events;
     const std::string word{to_string(kind)};
     const auto read = guarded("events", [&] {
         const auto query = impl_->statement(
             "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND "
-            "kind = ? ORDER BY seq DESC LIMIT ?");
+            "kind = ? AND seq < ? ORDER BY seq DESC LIMIT ?");
         query->bindNoCopy(1, job.value);
         query->bindNoCopy(2, word);
-        query->bind(3, static_cast<std::int64_t>(limit));
+        query->bind(3, before == 0 ? std::numeric_limits<Seq>::max() : before);
+        query->bind(4, static_cast<std::int64_t>(limit));
         return read_events(*query, events);
     });
     return finish_events(read, std::move(events));

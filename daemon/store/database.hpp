@@ -246,10 +246,13 @@ class Database {
     Result<std::vector<Event>> events_of(const JobId& job, Seq after, std::size_t limit);
     // Newest first, from the one before `before` on; 0: from the newest.
     Result<std::vector<Event>> events_before(const JobId& job, Seq before, std::size_t limit);
-    // The newest of one kind in each of the newest `limit` generations that have any, newest first.
-    Result<std::vector<Event>> newest_of(const JobId& job, EventKind kind, std::size_t limit);
-    // All of a kind, the newest first.
-    Result<std::vector<Event>> newest(const JobId& job, EventKind kind, std::size_t limit);
+    // The newest of one kind in each of the newest `limit` generations that have any, newest first;
+    // of those before the generation in which the event `before` is, 0: of all.
+    Result<std::vector<Event>> newest_of(const JobId& job, EventKind kind, std::size_t limit,
+                                         Seq before = 0);
+    // All of a kind, the newest first, from the one before `before` on; 0: from the newest.
+    Result<std::vector<Event>> newest(const JobId& job, EventKind kind, std::size_t limit,
+                                      Seq before = 0);
     Result<std::vector<Event>> events_after(Seq after, std::size_t limit);
     Result<std::vector<JobId>> unfinished();                  // oldest first
     Result<std::optional<JobRow>> job(const JobId& id);       // without labels

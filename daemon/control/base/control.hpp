@@ -115,6 +115,12 @@ struct EventsQuery {
     std::size_t limit = 0;
 };
 
+// Which of a job's evidence or profiles are listed.
+struct CapturesQuery {
+    std::size_t limit = 0;
+    std::int64_t before = 0;  // next_cursor of the answer before; 0: from the newest
+};
+
 // Of whom a profile is wanted.
 struct ProfileQuery {
     std::vector<std::int32_t> ranks{};  // ascending; empty = the first ones
@@ -275,10 +281,10 @@ class Control {
                                            std::size_t limit) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
-    // {items}, the newest look of each of the newest `limit` generations that were looked at,
-    // newest first; within it the lagging ranks first.
+    // {items, next_cursor}, the newest look of each generation that was looked at, newest first;
+    // within it the lagging ranks first.
     virtual Task<Result<std::string>> evidence(Caller caller, std::string id,
-                                               std::size_t limit) = 0;
+                                               CapturesQuery query) = 0;
     // not_found: no such job, generation, rank or name. Whether the file is there, nobody has
     // looked.
     virtual Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id,
@@ -290,9 +296,9 @@ class Control {
     // way; invalid: no such rank.
     virtual Task<Result<std::string>> take_profile(Caller caller, std::string id,
                                                    ProfileQuery query) = 0;
-    // {items}, the newest `limit` profiles, newest first.
+    // {items, next_cursor}, newest first.
     virtual Task<Result<std::string>> profiles(Caller caller, std::string id,
-                                               std::size_t limit) = 0;
+                                               CapturesQuery query) = 0;
     // As evidence_place().
     virtual Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id,
                                                       EvidenceQuery query) = 0;

@@ -4,6 +4,7 @@
 #include "job/model/evidence.hpp"
 #include "job/model/profile.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -37,14 +38,19 @@ Json item_of(const Event& event, const event::ProfileTaken& taken) {
     return out;
 }
 
+// Of `events`, one more than `limit` if there are more.
 template <class Taken>
-std::string items_text(const std::vector<Event>& events) {
+std::string items_text(const std::vector<Event>& events, std::size_t limit) {
     Json out = Json::object();
     out["items"] = Json::array();
-    for (const Event& event : events) {
-        if (const auto* taken = std::get_if<Taken>(&event.data)) {
-            out["items"].push_back(item_of(event, *taken));
+    const std::size_t count = std::min(events.size(), limit);
+    for (std::size_t i = 0; i < count; ++i) {
+        if (const auto* taken = std::get_if<Taken>(&events[i].data)) {
+            out["items"].push_back(item_of(events[i], *taken));
         }
+    }
+    if (events.size() > count && count > 0) {
+        out["next_cursor"] = std::to_string(events[count - 1].seq);
     }
     return dump_json(out);
 }
@@ -79,17 +85,17 @@ Result<Meant> meant(const Job& job, const EvidenceQuery& query) {
 
 }  // namespace
 
-Task<Result<std::string>> JobQueries::evidence(Caller caller, std::string id, std::size_t limit) {
+Task<Result<std::string>> JobQueries::evidence(Caller caller, std::string id, CapturesQuery query) {
     const auto seen = co_await registry_.show(caller, id);
     LOCKSTEP_CO_TRY(seen);
     const JobId key{id};
     // One of a generation: a later look has written over the files of the one before.
-    const std::function<Result<std::vector<Event>>(Database&)> read = [key, limit](Database& db) {
-        return db.newest_of(key, EventKind::evidence_taken, limit);
+    const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
+        return db.newest_of(key, EventKind::evidence_taken, query.limit + 1, query.before);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(events);
-    co_return items_text<event::EvidenceTaken>(*events);
+    co_return items_text<event::EvidenceTaken>(*events, query.limit);
 }
 
 Task<Result<EvidencePlace>> JobQueries::evidence_place(Caller caller, std::string id,
@@ -109,16 +115,16 @@ Task<Result<EvidencePlace>> JobQueries::evidence_place(Caller caller, std::strin
     co_return out;
 }
 
-Task<Result<std::string>> JobQueries::profiles(Caller caller, std::string id, std::size_t limit) {
+Task<Result<std::string>> JobQueries::profiles(Caller caller, std::string id, CapturesQuery query) {
     const auto seen = co_await registry_.show(caller, id);
     LOCKSTEP_CO_TRY(seen);
     const JobId key{id};
-    const std::function<Result<std::vector<Event>>(Database&)> read = [key, limit](Database& db) {
-        return db.newest(key, EventKind::profile_taken, limit);
+    const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
+        return db.newest(key, EventKind::profile_taken, query.limit + 1, query.before);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(events);
-    co_return items_text<event::ProfileTaken>(*events);
+    co_return items_text<event::ProfileTaken>(*events, query.limit);
 }
 
 Task<Result<EvidencePlace>> JobQueries::profile_place(Caller caller, std::string id,

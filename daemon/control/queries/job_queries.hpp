@@ -27,9 +27,9 @@ class JobQueries {
     Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank);
     Task<Result<DiskPlace>> disk(Caller caller, std::string id);
     // evidence_queries.cpp
-    Task<Result<std::string>> evidence(Caller caller, std::string id, std::size_t limit);
+    Task<Result<std::string>> evidence(Caller caller, std::string id, CapturesQuery query);
     Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id, EvidenceQuery query);
-    Task<Result<std::string>> profiles(Caller caller, std::string id, std::size_t limit);
+    Task<Result<std::string>> profiles(Caller caller, std::string id, CapturesQuery query);
     Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id, EvidenceQuery query);
     // job_nodes.cpp
     Task<Result<std::string>> job_nodes(Caller caller, std::string id);

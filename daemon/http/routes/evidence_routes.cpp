@@ -21,20 +21,22 @@ namespace {
 constexpr std::int64_t kAnyEvidence = std::numeric_limits<std::int64_t>::max();
 
 // Evidence or profiles: the same questions, of other files.
-using ListCaptures = Task<Result<std::string>> (Control::*)(Caller, std::string, std::size_t);
+using ListCaptures = Task<Result<std::string>> (Control::*)(Caller, std::string, CapturesQuery);
 using PlaceOfCapture = Task<Result<EvidencePlace>> (Control::*)(Caller, std::string, EvidenceQuery);
 
 template <ListCaptures list>
 Task<HttpResponse> list_captures(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
+    CapturesQuery query;
     std::int64_t limit = limits::kPageDefault;
+    in.integer("before", query.before, 1, kAnyEvidence);
     in.integer("limit", limit, 1, limits::kPageDefault);
     if (const auto error = in.finish()) {
         co_return problem(*error);
     }
+    query.limit = static_cast<std::size_t>(limit);
     std::string id{request.param()};
-    auto text = co_await (context.control.*list)(caller_of(request), std::move(id),
-                                                 static_cast<std::size_t>(limit));
+    auto text = co_await (context.control.*list)(caller_of(request), std::move(id), query);
     co_return json_or_problem(std::move(text));
 }
 
@@ -164,7 +166,9 @@ RouteParts get_job_evidence_route(const RouteContext& context) {
     route.summary =
         "What the ranks were doing when the job hung or a capture was requested: the newest "
         "capture of each generation, newest first, lagging ranks first.";
-    route.query = {{"limit", "integer", "Generations in the answer, 1..50; 50 if not given."}};
+    route.query = {{"before", "integer",
+                    "Only captures before this seq: the next_cursor of the answer before."},
+                   {"limit", "integer", "Generations in the answer, 1..50; 50 if not given."}};
     return route;
 }
 
@@ -197,6 +201,8 @@ RouteParts get_job_profiles_route(const RouteContext& context) {
     route.handler = waiting_for_evidence(context, list_captures<&Control::profiles>);
     route.summary = "Profiles of the job's ranks, newest first.";
     route.query = {
+        {"before", "integer",
+         "Only profiles before this seq: the next_cursor of the answer before."},
         {"limit", "integer", "Number of profiles in the answer, 1..50; 50 if not given."}};
     return route;
 }

@@ -18,7 +18,8 @@ constexpr std::string_view kEvidenceSchemas = R"json(
       "message": {"type": "string", "description": "Summary of what was captured and what was not."},
       "step": {"type": "integer", "minimum": 0, "description": "The highest step that a rank has reported."},
       "ranks": {"type": "array", "description": "The lagging ones first; at most 256.",
-        "items": {"$ref": "#/components/schemas/RankEvidence"}}}}}}},
+        "items": {"$ref": "#/components/schemas/RankEvidence"}}}}},
+  "next_cursor": {"type": "string", "description": "Value of before for the next page. Absent on the last page."}}},
 "RankEvidence": {"type": "object", "required": ["rank", "node", "behind", "files", "missing"],
   "properties": {
   "rank": {"type": "integer", "minimum": 0, "description": "Number of the rank, from 0."},
@@ -67,7 +68,8 @@ constexpr std::string_view kEvidenceSchemas = R"json(
       "seconds": {"type": "integer", "minimum": 1, "description": "How long was recorded, in seconds."},
       "message": {"type": "string", "description": "Summary of what was recorded and what was not."},
       "ranks": {"type": "array", "maxItems": 64, "description": "Its ranks, by number.",
-        "items": {"$ref": "#/components/schemas/RankProfile"}}}}}}},
+        "items": {"$ref": "#/components/schemas/RankProfile"}}}}},
+  "next_cursor": {"type": "string", "description": "Value of before for the next page. Absent on the last page."}}},
 "RankProfile": {"type": "object", "required": ["rank", "node", "files", "missing"],
   "properties": {
   "rank": {"type": "integer", "minimum": 0, "description": "Number of the rank, from 0."},

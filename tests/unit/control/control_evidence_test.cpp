@@ -85,7 +85,8 @@ class EvidenceTest : public ControlTest {
     Json list() {
         Json out;
         auto run = [&]() -> Task<void> {
-            const auto text = co_await control_->evidence(ada_, id_, limits::kPageDefault);
+            const CapturesQuery query{limits::kPageDefault, 0};
+            const auto text = co_await control_->evidence(ada_, id_, query);
             if (text) {
                 out = *parse_json(*text);
             }

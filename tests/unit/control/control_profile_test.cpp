@@ -1,4 +1,5 @@
 // A profile as agents and people see it: asked of the nodes of the ranks, kept with the job.
+#include "job/base/text.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -21,15 +22,16 @@ class ProfileTest : public ControlTest {
         wait(run());
         return out;
     }
-    Json items() {
+    Json list(CapturesQuery query) {
         Json out;
         auto run = [&]() -> Task<void> {
-            const auto text = co_await control_->profiles(ada_, id_, limits::kPageDefault);
-            out = text ? (*parse_json(*text))["items"] : Json();
+            const auto text = co_await control_->profiles(ada_, id_, query);
+            out = text ? *parse_json(*text) : Json::object();
         };
         wait(run());
         return out;
     }
+    Json items() { return list({limits::kPageDefault, 0})["items"]; }
     Result<EvidencePlace> place(std::string name, std::int32_t rank, std::int32_t number) {
         Result<EvidencePlace> out = fail(Errc::internal, "not run");
         auto run = [&]() -> Task<void> {
@@ -112,6 +114,14 @@ TEST_F(ProfileTest, IsAskedOfTheNodesOfItsRanksAndKept) {
     for (const Json& taken : items()) {
         EXPECT_EQ(taken["ranks"].back()["files"][0]["size"], 17) << dump_json(taken);
     }
+    // Those beyond the newest page could not be reached.
+    EXPECT_FALSE(list({2, 0}).contains("next_cursor"));
+    const Json page = list({1, 0});
+    ASSERT_TRUE(page.contains("next_cursor")) << dump_json(page);
+    EXPECT_EQ(page["items"][0]["profile"], 2);
+    const Json rest = list({1, *to_int(page["next_cursor"].get<std::string>())});
+    EXPECT_EQ(rest["items"][0]["profile"], 1);
+    EXPECT_FALSE(rest.contains("next_cursor"));
 }
 
 TEST_F(ProfileTest, ARankThatIsNotThereIsInvalid) {

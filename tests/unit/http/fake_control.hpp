@@ -141,9 +141,10 @@ class FakeControl final : public Control {
         }
         co_return place;
     }
-    Answer<std::string> evidence(Caller caller, std::string id, std::size_t limit) override {
+    Answer<std::string> evidence(Caller caller, std::string id, CapturesQuery query) override {
         callers.push_back(caller);
-        evidence_limits.push_back(limit);
+        evidence_limits.push_back(query.limit);
+        evidence_before.push_back(query.before);
         co_return text(id);
     }
     Answer<EvidencePlace> evidence_place(Caller, std::string, EvidenceQuery query) override {
@@ -161,7 +162,8 @@ class FakeControl final : public Control {
         }
         co_return R"({"attempt":1,"generation":1,"profile":1,"ranks":[0],"seconds":5,"patience_seconds":80})";
     }
-    Answer<std::string> profiles(Caller, std::string id, std::size_t) override {
+    Answer<std::string> profiles(Caller, std::string id, CapturesQuery query) override {
+        evidence_before.push_back(query.before);
         co_return text(id);
     }
     Answer<EvidencePlace> profile_place(Caller, std::string, EvidenceQuery query) override {
@@ -171,6 +173,7 @@ class FakeControl final : public Control {
     std::vector<ProfileQuery> profile_queries;
     std::vector<EvidenceQuery> evidence_queries;
     std::vector<std::size_t> evidence_limits;
+    std::vector<std::int64_t> evidence_before;
     EvidencePlace evidence_at;
     Json cluster() override { return cluster_json(machines, "local"); }
     Answer<std::string> nodes(Caller caller, NodeQuery query) override {

@@ -75,6 +75,10 @@ TEST_F(RoutesTest, EvidenceIsAListAndItsFiles) {
     EXPECT_EQ(listed.status, 200);
     EXPECT_EQ(get(of_job("/evidence?limit=1")).status, 200);
     EXPECT_EQ(control_.evidence_limits, (std::vector<std::size_t>{50, 1}));
+    EXPECT_EQ(get(of_job("/evidence?before=7")).status, 200);
+    EXPECT_EQ(get(of_job("/profiles?before=8")).status, 200);
+    EXPECT_EQ(control_.evidence_before, (std::vector<std::int64_t>{0, 0, 7, 8}));
+    EXPECT_EQ(get(of_job("/evidence?before=0")).status, 400);
     EXPECT_EQ(get(of_job("/evidence?limit=0")).status, 400);
     EXPECT_EQ(get(of_job("/evidence?limit=51")).status, 400);
     EXPECT_EQ(get(of_job("/evidence?rank=1")).status, 400);

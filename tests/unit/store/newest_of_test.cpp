@@ -46,19 +46,24 @@ TEST(NewestOf, OfManyLooksAtAGenerationTheNewestIsRead) {
             add(taken);
         }
     }
-    const auto read = [&](std::size_t limit) {
+    Seq last = 0;
+    const auto read = [&](std::size_t limit, Seq before = 0) {
         std::vector<std::string> out;
-        const auto events = db->newest_of(job, EventKind::evidence_taken, limit);
+        const auto events = db->newest_of(job, EventKind::evidence_taken, limit, before);
         EXPECT_TRUE(events.has_value());
         for (const Event& event : *events) {
             const auto& taken = std::get<event::EvidenceTaken>(event.data);
             out.push_back(std::to_string(taken.generation) + "." + taken.reason);
+            last = event.seq;
         }
         return out;
     };
     EXPECT_EQ(read(50), (std::vector<std::string>{"4.2", "3.2", "1.2"}));
     EXPECT_EQ(read(1), (std::vector<std::string>{"4.2"}));
     EXPECT_EQ(read(2), (std::vector<std::string>{"4.2", "3.2"}));
+    // The next page begins with the generation before, not with an older look at the same one.
+    EXPECT_EQ(read(50, last), (std::vector<std::string>{"1.2"}));
+    EXPECT_TRUE(read(50, last).empty());
     EXPECT_TRUE(db->newest_of(JobId{"ls-none"}, EventKind::evidence_taken, 50)->empty());
 }
 
