@@ -317,6 +317,15 @@ Exit render(Context& context) {
     return Exit::ok;
 }
 
+Exit print_script(Context& context, const std::string& text) {
+    if (context.options.json) {
+        print_json(context, Json::object({{"script", text}}));
+    } else {
+        context.out << harmless(text);
+    }
+    return Exit::ok;
+}
+
 Exit script(Context& context) {
     const std::string& what = context.options.id;
     std::error_code ec;  // a name that no file can have is a job's
@@ -330,8 +339,7 @@ Exit script(Context& context) {
             return report(context,
                           {Errc::not_found, "this daemon's scheduler uses no batch scripts"});
         }
-        context.out << harmless(text.get_ref<const std::string&>());
-        return Exit::ok;
+        return print_script(context, text.get_ref<const std::string&>());
     }
     const auto id = named_job(context, what, false);
     if (!id) {
@@ -341,8 +349,7 @@ Exit script(Context& context) {
     if (!answer) {
         return report(context, answer.error());
     }
-    context.out << harmless(answer->body);
-    return Exit::ok;
+    return print_script(context, answer->body);
 }
 
 // That the scheduler has no partition of this name; nothing where it has, or that is not known.

@@ -23,6 +23,16 @@ bool is_name(std::string_view text, std::string_view first, std::string_view fur
            });
 }
 
+// "are metrics, read, write, secrets and admin"
+std::string scopes_there_are() {
+    std::string out = "are ";
+    for (std::size_t i = 0; i < kTokenScopes.size(); ++i) {
+        out += i == 0 ? "" : i + 1 < kTokenScopes.size() ? ", " : " and ";
+        out += to_string(kTokenScopes[i]);
+    }
+    return out;
+}
+
 Result<TokenRequest> token_request(const HttpRequest& request) {
     const auto json = parse_json(request.body);
     LOCKSTEP_TRY(json);
@@ -59,7 +69,7 @@ Result<TokenRequest> token_request(const HttpRequest& request) {
         for (std::size_t i = 0; i < scopes.size(); ++i) {
             const auto scope = parse_token_scope(scopes[i]);
             if (!scope) {
-                in.error("scopes", "are metrics, read, write and admin");
+                in.error("scopes", scopes_there_are());
                 break;
             }
             out.scopes = static_cast<ScopeSet>(*out.scopes | bit(*scope));

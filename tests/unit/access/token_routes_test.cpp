@@ -185,6 +185,10 @@ TEST_F(TokenRoutesTest, WhatIsMalformedIsNamed) {
              {R"({"name":"a","sha256":"00"})", "/sha256"}}) {
         EXPECT_EQ(refusal(admin_, body), Refusal(400, pointer)) << body;
     }
+    const std::string unknown =
+        call(admin_, "POST /v1/tokens", R"({"name":"a","scopes":["x"]})").body;
+    EXPECT_NE(unknown.find("are metrics, read, write, secrets and admin"), std::string::npos)
+        << unknown;
     EXPECT_EQ(refusal(admin_, "[]").first, 400);
     EXPECT_EQ(refusal(admin_, "").first, 400);
     EXPECT_EQ(call(admin_, "GET /v1/tokens?cursor=eA").status, 400);

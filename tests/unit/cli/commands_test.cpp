@@ -366,6 +366,18 @@ TEST(CliCancel, SaysWhatHappens) {
     EXPECT_THAT(run.out.str(), HasSubstr("is being cancelled"));
 }
 
+TEST(CliScript, AsJsonItIsAMemberAndNotBareText) {
+    FakeDaemon daemon;
+    daemon.on(std::string("GET /v1/jobs/") + kId + "/script", 200, "#!/bin/sh\necho \"x\"\n");
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.json = true;
+    EXPECT_EQ(run.verb("script"), Exit::ok);
+    const auto printed = parse_json(run.out.str());
+    ASSERT_TRUE(printed) << run.out.str();
+    EXPECT_EQ((*printed)["script"], "#!/bin/sh\necho \"x\"\n");
+}
+
 TEST(CliScript, WithoutAScriptTheDaemonsReasonIsPrinted) {
     FakeDaemon daemon;
     daemon.on(std::string("GET /v1/jobs/") + kId + "/script", 404,
