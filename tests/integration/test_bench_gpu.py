@@ -71,6 +71,43 @@ class Words(unittest.TestCase):
             meeting.spans([texts[0], "out of memory"])
 
 
+class OnAMachineWithAGpu(unittest.TestCase):
+    """What is only gone through beside a GPU ended with a NameError there."""
+
+    def found(self, **more):
+        options = unittest.mock.Mock(bin=harness.BIN, rehearse=False, rounds=1, gpu_seconds=1)
+        with unittest.mock.patch.object(gpu_tests, "no_gpu", return_value=""), \
+                unittest.mock.patch.object(gpu_tests, "gpus", return_value=1), \
+                unittest.mock.patch.object(setup, "torch_of", return_value={}), \
+                unittest.mock.patch.dict(os.environ, more):
+            return setup.find(options)
+
+    def test_nccl_is_looked_for_and_the_named_one_is_taken(self):
+        double = harness.BIN.parent / "tests" / "nccl_double" / "libnccl.so.2"
+        if not double.exists():
+            self.skipTest("the double is not built: no Gloo")
+        self.assertEqual(self.found(LOCKSTEP_NCCL_LIBRARY=str(double)).nccl, str(double))
+        self.assertEqual(gpu_tests.nccl_version(double), (2, 32, 3))
+        self.assertEqual(gpu_tests.no_sharing(str(double)), "")
+
+    def test_without_any_that_is_all_that_is_said(self):
+        with unittest.mock.patch.object(gpu_tests, "nccl_version", return_value=()):
+            self.assertEqual(self.found().nccl, "")
+            self.assertEqual(gpu_tests.no_sharing("/some/libnccl.so.2"), "")
+
+    def test_that_of_torch_is_found_and_the_newest_is_taken(self):
+        with tempfile.TemporaryDirectory() as folder:
+            beside = pathlib.Path(folder) / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+            beside.parent.mkdir(parents=True)
+            beside.touch()
+            for loads, wanted in (((), beside), ((2, 28, 9), "libnccl.so.2"), ((2, 28, 8), beside)):
+                versions = {str(beside): (2, 28, 9), "libnccl.so.2": loads}
+                with unittest.mock.patch.object(gpu_tests, "torch_folder", return_value=pathlib.Path(folder) / "torch"), \
+                        unittest.mock.patch.object(gpu_tests, "nccl_version", lambda path, known=versions: known.get(str(path), ())):
+                    self.assertEqual(self.found(LOCKSTEP_NCCL_LIBRARY="").nccl, str(wanted))
+                    self.assertIn("NCCL 2.28.9", gpu_tests.no_sharing(str(beside)))
+
+
 class Bench(unittest.TestCase):
     def run_bench(self, *arguments, **more):
         """(rows by name, notes, what it printed)."""

@@ -4,7 +4,6 @@ GPU (`tests/gpu`; ctest's gpu.nccl).
 
 On one GPU all ranks share it (NCCL_MULTI_RANK_GPU_ENABLE, NCCL 2.30). LOCKSTEP_NCCL_LIBRARY: another libnccl.so.2."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -194,17 +193,7 @@ class RasOfTheDouble(Case):
 
 
 def real_nccl():
-    """Where the real library is, or None."""
-    named = os.environ.get("LOCKSTEP_NCCL_LIBRARY")
-    wheels = [folder / "cuda" / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
-              for folder in (harness.BIN.parent, harness.SOURCE / "build")]
-    for path in filter(None, (named, *wheels, "libnccl.so.2")):
-        try:
-            ctypes.CDLL(str(path))
-            return path
-        except OSError:
-            continue
-    return None
+    return gpu_tests.real_nccl(harness.BIN.parent, harness.SOURCE / "build")
 
 
 @gpu_tests.needs_gpu

@@ -6,7 +6,7 @@ function(lockstep_lint name script)
   set_tests_properties(lint.${name} PROPERTIES LABELS lint TIMEOUT 300 PROCESSORS 3 SKIP_RETURN_CODE 77)
 endfunction()
 
-foreach(lint layers machine caps batches co_await sizes words format shell documents)
+foreach(lint layers machine caps batches co_await sizes words format shell names documents)
   if(EXISTS ${PROJECT_SOURCE_DIR}/tests/lint/${lint}.py)
     lockstep_lint(${lint} ${lint}.py --root ${PROJECT_SOURCE_DIR})
   endif()

@@ -140,6 +140,13 @@ class Lints(unittest.TestCase):
         self.assertEqual(code, 1, out)
         self.assertIn("job/cli/cli_limits.hpp:2: kNameBytes is in job/base/limits.hpp already", out)
 
+    def test_names(self):
+        self.refused("names", "tests/a.py", "def f():\n    return ctypes.CDLL('x')\n", "tests/a.py:2: undefined name 'ctypes'")
+        self.refused("names", "tests/run", "#!/usr/bin/env python3\nprint(none)\n", "tests/run:2: undefined name 'none'")
+        self.refused("names", "tests/a.py", "def f(:\n", "tests/a.py:1: ")
+        self.passed("names", "tests/a.py", "import ctypes\n\n\ndef f():\n    return ctypes.CDLL(__file__)\n")
+        self.passed("names", "tests/a.py", "import os\n")
+
     def test_machine(self):
         folder = "daemon/control/machine/"
         self.refused("machine", folder + "a.cpp", "#include <boost/asio.hpp>\n", "reaches <boost/asio.hpp>")

@@ -11,6 +11,8 @@ import json
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 import time
 import unittest
@@ -19,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What marks a line of output that `tests/gpu` makes a row of.
 ROW = "lockstep-gpu-row "
 SKIP_CODE = 77  # of ctest's SKIP_RETURN_CODE
+LEAST_NCCL = (2, 30)  # the first that lets ranks share a GPU
 
 
 def no_gpu():
@@ -37,6 +40,61 @@ def gpus():
     driver.cuInit(0)
     driver.cuDeviceGetCount(ctypes.byref(count))
     return count.value
+
+
+def torch_folder(python=None):
+    """Where the torch of a Python lies, of LOCKSTEP_PYTHON or PATH if none is named; None if it has none. Does not import it."""
+    python = python or os.environ.get("LOCKSTEP_PYTHON") or shutil.which("python3")
+    asked = "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])"
+    try:
+        said = subprocess.run([str(python), "-c", asked], capture_output=True, text=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return pathlib.Path(said.strip())
+
+
+def nccl_beside(torch):
+    """The NCCL that pip has installed with a torch; None if there is none."""
+    path = pathlib.Path(torch).parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2" if torch else None
+    return path if path and path.exists() else None
+
+
+def nccl_version(path):
+    """As (2, 30, 1); () if it does not load."""
+    version = ctypes.c_int()
+    try:
+        ctypes.CDLL(str(path)).ncclGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return ()
+    return version.value // 10000, version.value // 100 % 100, version.value % 100
+
+
+def real_nccl(*builds):
+    """Path of the NCCL that tests load: LOCKSTEP_NCCL_LIBRARY; else the newest of what the loader finds, of the wheels in these
+    build folders (deploy/install-deps --cuda) and of what is beside torch. None without one."""
+    named = os.environ.get("LOCKSTEP_NCCL_LIBRARY")
+    if named and nccl_version(named):
+        return named
+    folders = [*(pathlib.Path(build) / "cuda" for build in builds), *filter(None, [os.environ.get("LOCKSTEP_CUDA_WHEELS")])]
+    paths = ["libnccl.so.2", *(f"{folder}/nvidia/nccl/lib/libnccl.so.2" for folder in folders), nccl_beside(torch_folder())]
+    newest = max(filter(None, paths), key=nccl_version)  # of equal ones the first
+    return str(newest) if nccl_version(newest) else None
+
+
+def linked_nccl(program):
+    """The NCCL that a program is started with, its libraries' included; None if it is linked with none."""
+    said = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    found = re.search(r"(/\S*libnccl\.so\S*) \(", said)
+    return found[1] if found else None
+
+
+def no_sharing(nccl):
+    """Why ranks cannot share a GPU with the NCCL of this path; "" if they can, or if nothing is known of it (None)."""
+    version = nccl_version(nccl) if nccl else ()
+    if not version or version >= LEAST_NCCL:
+        return ""
+    return (f"a GPU, but NCCL {'.'.join(map(str, version))} ({nccl}) lets no ranks share one: 2.30 or later is needed "
+            "(LOCKSTEP_NCCL_LIBRARY)")
 
 
 def needs_gpu(marked):

@@ -3,7 +3,6 @@
 A rehearsal runs the same code on the CPU, with gloo and with the double of NCCL (tests/support/nccl_double). Its rows say so
 and are not judged: they say that the bench works, and nothing of a GPU."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -16,7 +15,6 @@ import gpu_tests
 import harness
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
-LEAST_NCCL = (2, 30)  # the first that lets ranks share a GPU
 
 
 class NotRun(Exception):
@@ -73,7 +71,7 @@ class Setup:
             return
         if not self.torch["cuda"]:
             raise NotRun(f"the torch of {self.python} can use no GPU")
-        if ranks > self.gpus and tuple(self.torch["nccl"]) < LEAST_NCCL:
+        if ranks > self.gpus and tuple(self.torch["nccl"]) < gpu_tests.LEAST_NCCL:
             raise NotRun(f"torch's NCCL {self.torch['nccl']} is older than 2.30: its ranks cannot share a GPU")
 
     def needs_trainer(self):
@@ -110,15 +108,6 @@ class Setup:
         return " (DOUBLE of NCCL)" if self.rehearse else ""
 
 
-def real_nccl(build):
-    for path in (os.environ.get("LOCKSTEP_NCCL_LIBRARY"), build / "cuda/nvidia/nccl/lib/libnccl.so.2", "libnccl.so.2"):
-        with contextlib.suppress(OSError):
-            if path:
-                ctypes.CDLL(str(path))
-                return str(path)
-    return ""
-
-
 TORCH = ("import json, torch; cuda = torch.cuda.is_available(); print(json.dumps({'torch': torch.__version__, 'cuda': cuda, "
          "'nccl': list(torch.cuda.nccl.version()) if cuda else [], 'gpu': torch.cuda.get_device_name() if cuda else ''}))")
 
@@ -147,7 +136,7 @@ def find(options):
     train = options.bin / "lockstep-train"
     return Setup(
         bin=options.bin, rehearse=options.rehearse, no_gpu=no_gpu, gpus=0 if no_gpu else gpu_tests.gpus(),
-        nccl=(str(double) if double.exists() else "") if options.rehearse or no_gpu else real_nccl(build),
+        nccl=(str(double) if double.exists() else "") if options.rehearse or no_gpu else gpu_tests.real_nccl(build, SOURCE / "build") or "",
         cuda=str(double) if options.rehearse or no_gpu else "libcuda.so.1", nccl_rank=build / "tests" / "nccl_rank",
         python=python, torch=torch_of(python) if python else {}, train=train,
         train_has_cuda=not no_gpu and train.exists() and has_cuda(train), rounds=min(options.rounds, 3),
