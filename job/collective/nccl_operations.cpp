@@ -8,7 +8,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kEnqueuePoll = 50us;  // only once NCCL has said that it is not done yet
+// NCCL hands each operation of a non-blocking communicator to a thread of its own, which mostly has
+// enqueued it within this time: a sleep, with the timer's slack, would take longer than that.
+constexpr auto kEnqueueSpin = 200us;
+constexpr auto kEnqueuePoll = 50us;  // of one that takes longer
 constexpr auto kBarrierPoll = 20us;
 constexpr auto kVerdictPoll = 50ms;
 
@@ -59,22 +62,31 @@ Status NcclRanks::enqueue(Kind kind, ConstBuffer values, ReduceOp op, std::int32
         static_cast<std::uint64_t>(kind), static_cast<std::uint64_t>(values.type),
         static_cast<std::uint64_t>(op), values.count, static_cast<std::uint64_t>(root)};
     std::unique_lock lock{comm_mutex_};
-    const auto ended = [] { return fail(Errc::cancelled, "the communicator has ended"); };
+    // By an abort, which has said why, also where it comes between two questions below.
+    const auto ended = [this] {
+        return fail(async_error().value_or(Error{Errc::cancelled, "the communicator has ended"}));
+    };
     if (comm_ == nullptr) {
         return ended();
     }
     nccl::Result state = std::forward<Function>(function)(api);
-    // The first operation of a kind makes connections: in a thread of NCCL's.
+    // Every operation is in progress at first; the first of a kind makes connections, which takes
+    // longer.
     auto next_question = Clock::now();
+    const auto sleeps_from = next_question + kEnqueueSpin;
     while (state == nccl::kInProgress) {
         lock.unlock();
-        if (node_.gives_up(next_question)) {
-            return fail(Errc::cancelled, "an operation was given up before it began");
+        if (Clock::now() < sleeps_from) {
+            std::this_thread::yield();
+        } else {
+            if (node_.gives_up(next_question)) {
+                return fail(Errc::cancelled, "an operation was given up before it began");
+            }
+            if (const auto broken = async_error()) {
+                return fail(*broken);
+            }
+            std::this_thread::sleep_for(kEnqueuePoll);
         }
-        if (const auto broken = async_error()) {
-            return fail(*broken);
-        }
-        std::this_thread::sleep_for(kEnqueuePoll);
         lock.lock();
         if (comm_ == nullptr) {
             return ended();

@@ -146,7 +146,7 @@ LOCAL = {
     "job/cli/submit.cpp": {"kFirstPause": "retry"},
     "job/collective/gloo_exchange.cpp": {"kPairBytes": "cost", "kGroupBytes": "cost", "kPieceBytes": "buffer"},
     "job/collective/gloo_watch.cpp": {"kForever": "format"},
-    "job/collective/nccl_operations.cpp": {"kEnqueuePoll": "poll", "kBarrierPoll": "poll", "kVerdictPoll": "poll"},
+    "job/collective/nccl_operations.cpp": {"kEnqueueSpin": "poll", "kEnqueuePoll": "poll", "kBarrierPoll": "poll", "kVerdictPoll": "poll"},
     "job/collective/nccl_ranks.cpp": {"kInitPoll": "poll", "kWatchTick": "poll", "kScratchBytes": "buffer"},
     "job/collective/peer_keys.cpp": {"kConnectAgain": "retry"},
     "job/collective/shared_sum.cpp": {"kSlotBytes": "buffer", "kWholeBytes": "cost", "kLook": "poll"},

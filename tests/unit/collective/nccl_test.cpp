@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -171,6 +172,25 @@ TEST_F(NcclWithDouble, EveryTypeHasNcclsNumber) {
             ASSERT_TRUE(all.barrier(stream).has_value());
             EXPECT_EQ(bytes, before) << to_string(type);
         }
+    });
+}
+
+// Each cost its caller a sleep of 0.1 ms, since NCCL says of all of them that they are in progress.
+TEST_F(NcclWithDouble, AnOperationThatNcclTakesAtOnceLetsNobodySleep) {
+    as_ranks(2, [](NcclCommunicator& all, Stream stream) {
+        constexpr long kOperations = 400;
+        const auto slept = [] {
+            rusage used{};
+            ::getrusage(RUSAGE_THREAD, &used);
+            return used.ru_nvcsw;  // also for a mutex that the double's thread has
+        };
+        std::vector<float> values(1);
+        const long before = slept();
+        for (long i = 0; i < kOperations; ++i) {
+            ASSERT_TRUE(all.all_reduce(on_gpu(values), ReduceOp::sum, stream).has_value());
+        }
+        EXPECT_LT(slept() - before, kOperations * 3 / 4);
+        ASSERT_TRUE(all.barrier(stream).has_value());
     });
 }
 
