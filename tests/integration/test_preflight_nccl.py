@@ -6,7 +6,10 @@ there is a GPU (`tests/gpu`; ctest's gpu.preflight_nccl)."""
 import json
 import os
 import pathlib
+import subprocess
+import tempfile
 import time
+import unittest
 
 import gpu_tests
 import harness
@@ -227,13 +230,48 @@ class NcclTest(HealthyPair, test_preflight.PreflightCase):
             self.assert_problem(self.daemon.api("POST", "/v1/jobs", spec), 400, "/preflight/nccl_test", "")
 
 
-# A node of its own for each of the machine's GPUs; where there is one, both nodes have it.
+# A node of its own for each of the machine's GPUs; where there is one, both nodes have it. lockstep-gpu-test takes nine tenths of
+# a GPU's free memory, and its rates are judged: two on one GPU take turns. Those of lockstep-nccl-test wait for each other.
 REAL = """#!/bin/sh
 node="${{FAKE_NODE##*-n}}"
 export CUDA_VISIBLE_DEVICES=$((node % {gpus})) NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=4
 export LD_LIBRARY_PATH={libraries}
-exec {program}
+exec {turn} {program}
 """
+TURNS = {"gpu": "flock {root}/gpu-$CUDA_VISIBLE_DEVICES.lock", "nccl": ""}
+
+
+def real_program(root, name, gpus, libraries="", program=None):
+    """What a node of OnARealGpu starts as lockstep-{name}-test."""
+    path = root / f"{name}-test"
+    path.write_text(REAL.format(gpus=gpus, libraries=libraries, turn=TURNS[name].format(root=root),
+                                program=program or harness.BIN / f"lockstep-{name}-test"))
+    path.chmod(0o755)
+    return path
+
+
+class Turns(unittest.TestCase):
+    """Two tests of one GPU ran at once: out of memory, or each at half the other's rate."""
+
+    def is_taken_by(self, name, gpus, node):
+        """Of the GPUs 0 and 1, those that nobody else tests while this node's program runs."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            path = real_program(root, name, gpus, program="cat")
+            process = subprocess.Popen([path], env={**os.environ, "FAKE_NODE": f"host-n{node}"}, stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True)
+            with process:
+                process.stdin.write("it runs\n")
+                process.stdin.flush()
+                self.assertEqual(process.stdout.readline(), "it runs\n")
+                return [gpu for gpu in (0, 1) if subprocess.run(["flock", "-n", root / f"gpu-{gpu}.lock", "true"], check=False).returncode]
+
+    def test_nodes_with_the_same_gpu_test_it_one_after_the_other(self):
+        self.assertEqual([self.is_taken_by("gpu", 1, node) for node in (0, 1)], [[0], [0]])
+
+    def test_nodes_with_gpus_of_their_own_do_so_at_once_and_nccl_always_does(self):
+        self.assertEqual([self.is_taken_by("gpu", 2, node) for node in (0, 1)], [[0], [1]])
+        self.assertEqual(self.is_taken_by("nccl", 1, 0), [])
 
 
 @gpu_tests.needs_gpu
@@ -245,6 +283,10 @@ class OnARealGpu(HealthyPair, test_preflight.PreflightCase):
         self.library = test_nccl.real_nccl()
         if not why and self.library is None:
             why = "a GPU, but no libnccl.so.2: deploy/install-deps --cuda, or LOCKSTEP_NCCL_LIBRARY"
+        self.gpus = 0 if why else gpu_tests.gpus()
+        if self.gpus == 1:
+            why = gpu_tests.no_sharing(self.library)
+            self.SECONDS = 2 * 10  # one after the other
         if why:
             self.skipTest(why)
         super().setUp()
@@ -253,12 +295,7 @@ class OnARealGpu(HealthyPair, test_preflight.PreflightCase):
         libraries = os.environ.get("LD_LIBRARY_PATH", "")
         if os.path.isabs(str(self.library)):
             libraries = f"{pathlib.Path(self.library).parent}:{libraries}"
-        programs = {}
-        for name in ("gpu", "nccl"):
-            programs[name] = self.root / f"{name}-test"
-            programs[name].write_text(REAL.format(gpus=gpu_tests.gpus(), libraries=libraries,
-                                                  program=harness.BIN / f"lockstep-{name}-test"))
-            programs[name].chmod(0o755)
+        programs = {name: real_program(self.root, name, self.gpus, libraries) for name in ("gpu", "nccl")}
         self.spoil("", before="FAKE_NODE=$7; export FAKE_NODE;",
                    arguments=f"--nccl-test-program {programs['nccl']} --gpu-test-program {programs['gpu']}")
         self.daemon.stop()
