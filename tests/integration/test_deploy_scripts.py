@@ -21,8 +21,35 @@ class DeployScripts(unittest.TestCase):
         path.write_text(f"#!/bin/bash\n{body}\n")
         path.chmod(0o755)
 
-    def run_with_those_programs(self, *command):
-        return subprocess.run(command, text=True, capture_output=True, check=False, timeout=60, env={"PATH": str(self.programs)})
+    def run_with_those_programs(self, *command, **environment):
+        return subprocess.run(command, text=True, capture_output=True, check=False, timeout=60,
+                              env={"PATH": str(self.programs), **environment})
+
+    def test_beside_an_nvcc_that_is_there_nccl_is_still_installed(self):
+        """Nobody brought one of 2.30 then, and ranks could not share a GPU."""
+        for name in ("basename", "cat", "dirname", "ln", "mkdir", "mv", "rm", "sed", "touch"):
+            (self.programs / name).symlink_to(shutil.which(name))
+        wheels, asked = self.root / "wheels", self.root / "asked"
+        # pip: what it was asked for is its last words, behind the folder.
+        self.program(self.programs / "python3", f'[ "$3" = install ] || exit 0\nwhile [ "$1" != --target ]; do shift; done\n'
+                     f'mkdir -p "$2/nvidia/nccl/lib"; touch "$2/nvidia/nccl/lib/libnccl.so.2"; shift 2; echo "$*" >>{asked}')
+        releases = [("13.0", "nvidia-nccl-cu13=="), ("12.8", "nvidia-nccl-cu12=="), ("11.8", "cuda-toolkit[")]
+        if pathlib.Path("/usr/local/cuda/bin/nvcc").exists():
+            releases.pop()  # that one would be found behind it
+        for release, wanted in releases:
+            self.program(self.programs / "nvcc", f"echo Cuda compilation tools, release {release}, V{release}.1")
+            for _ in range(2):  # the second has nothing to do
+                done = self.run_with_those_programs(SOURCE / "deploy/install-deps", "--cuda", LOCKSTEP_CUDA_WHEELS=str(wheels),
+                                                    CUDA_HOME=str(self.root / "none"))
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertTrue((wheels / "nvidia/nccl/lib/libnccl.so").exists(), "the name without a version")
+            self.assertIn("up to date", done.stdout)
+            self.assertTrue(asked.read_text().splitlines()[-1].startswith(wanted), asked.read_text())
+        self.assertEqual(len(asked.read_text().splitlines()), len(releases))
+        if len(releases) == 3:  # all of them are there, with the NCCL that an nvcc 13 takes
+            self.program(self.programs / "nvcc", "echo release 13.0, V13.0.1")
+            done = self.run_with_those_programs(SOURCE / "deploy/install-deps", "--cuda", LOCKSTEP_CUDA_WHEELS=str(wheels))
+            self.assertEqual((done.returncode, len(asked.read_text().splitlines())), (0, 3), done.stdout + done.stderr)
 
     def test_portable_installs_what_the_packages_are_made_with(self):
         """A minimal Debian has no pip, and cpack made packages there that depended on nothing."""
