@@ -1,6 +1,10 @@
 """`tests/gpu`, the one command for a machine with a GPU, where there is none: every test that skips for want of one has
 ctest's label `gpu`, and the command fails and names each. With the real ctest and the build folder that runs this."""
 
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -9,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import gpu_tests
 import harness
@@ -30,6 +35,23 @@ def labels():
     """{test: its labels}."""
     return {test["name"]: next((one["value"] for one in test.get("properties", ()) if one["name"] == "LABELS"), [])
             for test in ctest_tests()}
+
+
+def loaded(name, path):
+    """A program without an ending, as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    sys.modules[name] = module  # for its dataclasses
+    loader.exec_module(module)
+    return module
+
+
+GPU = loaded("gpu_command", TESTS / "gpu")
+
+
+def listed(*arguments):
+    """The tests that --list names."""
+    return [line.strip() for line in command("--list", *arguments).stdout.splitlines() if line.startswith("    ")]
 
 
 def command(*arguments):
@@ -94,11 +116,163 @@ class Skipped(unittest.TestCase):
                           if not any(one == {"name": "SKIP_RETURN_CODE", "value": 77} for one in test["properties"])], [])
 
 
+class Table(GPU.Table):
+    """That says when it is told of something."""
+
+    def __init__(self, told=lambda: None):
+        super().__init__()
+        self.told = told
+
+    def add(self, *given):
+        super().add(*given)
+        self.told()
+
+
+class Parts(unittest.TestCase):
+    """With the real ctest and programs that stand for tests."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        printed = contextlib.redirect_stdout(io.StringIO())
+        self.addCleanup(printed.__exit__, None, None, None)
+        printed.__enter__()
+
+    def run_part(self, name, body, table, first=False, left=GPU.Left()):
+        """Rows of `tests/gpu` for a part, where each ctest of it is this program."""
+        part = next(part for part in GPU.PARTS if part.name == name)
+        script = self.folder / "test.py"
+        script.write_text(f"import os, pathlib, sys, time\nimport gpu_tests\nhere = pathlib.Path({str(self.folder)!r})\n{body}")
+        tests = "".join(f'add_test("{one}" "{sys.executable}" "-B" "{script}")\n'
+                        f'set_tests_properties("{one}" PROPERTIES LABELS "gpu" SKIP_RETURN_CODE 77)\n'
+                        for one in {one for one, _ in GPU.tests_of(part)})
+        (self.folder / "CTestTestfile.cmake").write_text(tests)
+        GPU.run_tests(table, self.folder, {**os.environ, "PYTHONPATH": str(TESTS / "support")}, part, first, left)
+        return {what: (verdict, reason) for what, verdict, reason, _ in table.rows}
+
+    def test_a_verdict_is_told_while_the_tests_run(self):
+        table = Table(lambda: (self.folder / "told").touch())
+        rows = self.run_part("gpu.gpu_values", """
+gpu_tests.row("One.test_a", "seen")
+until = time.monotonic() + 60
+while not (here / "told").exists() and time.monotonic() < until:
+    time.sleep(0.01)
+gpu_tests.row("One.test_b", "seen" if (here / "told").exists() else "failed")
+""", table)
+        self.assertEqual([rows[f"gpu.gpu_values One.test_{one}"][0] for one in "ab"], ["seen", "seen"])
+        # What the sources have and the program does not.
+        self.assertEqual(rows["gpu.gpu_values WithARealGpu.test_every_value_is_nvidia_smis"], ("NOT RUN", "its program ended before it"))
+
+    def test_of_a_first_run_the_program_is_asked_for_its_most_telling_tests(self):
+        rows = self.run_part("gpu.native_gpu", "for name in os.environ[gpu_tests.ONLY].split(): gpu_tests.row(name, 'seen')\n",
+                             Table(), first=True)
+        self.assertEqual(set(rows), {line for line in listed("--first") if line.startswith("gpu.native_gpu ")})
+        self.assertEqual({verdict for verdict, _ in rows.values()}, {"seen"})
+
+    def test_those_tests_are_all_that_the_program_runs(self):
+        script = self.folder / "tests.py"
+        script.write_text("import unittest\nimport gpu_tests\n@gpu_tests.needs_gpu\nclass A(unittest.TestCase):\n"
+                          "    def test_a(self): pass\n    def test_b(self): pass\ngpu_tests.main()\n")
+        for only, wanted in (("A.test_b", ["A.test_b"]), ("", ["A.test_a", "A.test_b"])):
+            done = subprocess.run([sys.executable, "-B", script], capture_output=True, text=True, check=False, timeout=60, env={
+                **os.environ, "PYTHONPATH": str(TESTS / "support"), "LOCKSTEP_TEST_GPU": "only", gpu_tests.ONLY: only})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual([row["name"] for row in GPU.rows_of(done.stdout)], wanted)
+
+    def test_what_takes_longer_than_is_left_is_not_begun(self):
+        left = unittest.mock.Mock(why_not=lambda seconds: f"{seconds} s", seconds=lambda: 1)
+        rows = self.run_part("gpu_test.every_gpu", "(here / 'begun').touch()\n", Table(), left=left)
+        self.assertEqual(rows, {"gpu_test.every_gpu": ("NOT RUN", "10 s")})
+        self.assertFalse((self.folder / "begun").exists())
+
+    def test_what_is_not_over_in_time_is_ended(self):
+        left = unittest.mock.Mock(why_not=lambda seconds: "", seconds=lambda: 1)
+        rows = self.run_part("gpu_test.every_gpu", "time.sleep(600)\n", Table(), left=left)
+        self.assertEqual(rows["gpu_test.every_gpu"][0], "failed", rows)
+
+    def test_figures_that_there_are_none_of_have_their_reason_once(self):
+        """The command ended with a KeyError before its table, and listed them twice."""
+        bench = loaded("bench_run", TESTS / "bench" / "run").Table()
+        bench.add("gpu: fast", [2.0], "×", 1.0)
+        bench.add("gpu: slow", [0.5], "×", 1.0)
+        bench.skip("gpu: none", "NOT RUN", "no torch 2", "≥ 1.0")
+        bench.write(self.folder / "rows.json")
+        table = GPU.Table()
+        GPU.read_figures(table, json.loads((self.folder / "rows.json").read_text())["rows"])
+        self.assertEqual([row[:3] for row in table.rows], [
+            ("figure: gpu: fast", "seen: 2 ×", "≥ 1 ok"), ("figure: gpu: slow", "failed", "0.5 ×, ≥ 1 MISSED"),
+            ("figure: gpu: none", "NOT RUN", "no torch 2")])
+
+    def test_torch_is_the_machines_own_where_it_has_one_with_cuda(self):
+        python = self.folder / "python3"
+        python.write_text(f"#!/bin/sh\necho {self.folder}/torch\n")
+        python.chmod(0o755)
+        more = {"PATH": f"{self.folder}:/usr/bin:/bin", "LOCKSTEP_PYTHON": ""}
+        with unittest.mock.patch.dict(os.environ, more), unittest.mock.patch.object(GPU, "TORCH", self.folder / "none"):
+            self.assertEqual(GPU.find_torch(), (None, None))
+            (self.folder / "torch" / "lib").mkdir(parents=True)
+            (self.folder / "torch" / "lib" / "libtorch_cpu.so").touch()
+            self.assertEqual(GPU.find_torch(), (None, None), "one for CPUs")
+            (self.folder / "torch" / "lib" / "libtorch_cuda.so").touch()
+            self.assertEqual(GPU.find_torch(), (self.folder / "torch", str(python)))
+            with unittest.mock.patch.dict(os.environ, {"PATH": "/usr/bin:/bin", "LOCKSTEP_PYTHON": str(python)}):
+                self.assertEqual(GPU.find_torch(), (self.folder / "torch", str(python)))
+
+    def test_without_torch_everything_else_is_built_and_one_row_says_so(self):
+        commands = []
+        options = unittest.mock.Mock(no_install=True, no_build=False, first=True, only=[], inspector=None)
+        with unittest.mock.patch.object(GPU, "find_torch", return_value=(None, None)), \
+                unittest.mock.patch.object(GPU, "run", lambda *words, **_: commands.append([str(word) for word in words]) or True), \
+                unittest.mock.patch.object(GPU, "targets_of", return_value=["lockstepd"]):
+            table = GPU.Table()
+            GPU.prepare(table, options, self.folder, [GPU.PARTS[0]], GPU.Left())
+        self.assertEqual([command[:2] for command in commands], [["cmake", "-B"], ["cmake", "--build"]])
+        self.assertIn("-DLOCKSTEP_TORCH=", commands[0])
+        self.assertEqual(commands[1][-2:], ["--target", "lockstepd"])
+        self.assertEqual([row[:2] for row in table.rows], [("lockstep-train with CUDA", "NOT RUN")])
+
+    def test_of_the_programs_of_a_part_those_are_built_that_there_are(self):
+        ninja = self.folder / "ninja"
+        ninja.write_text("#!/bin/sh\nprintf 'lockstepd: phony\\nbin/lockstepd: LINKER\\nnccl_rank: phony\\ntest_base: phony\\n'\n")
+        ninja.chmod(0o755)
+        parts = [part for part in GPU.PARTS if part.name in ("gpu.nccl", "gpu.native_gpu")]
+        with unittest.mock.patch.dict(os.environ, {"PATH": f"{self.folder}:/usr/bin:/bin"}):
+            self.assertEqual(GPU.targets_of(self.folder, parts), ["lockstepd", "nccl_rank"])
+
+    def test_a_newer_nccl_is_preloaded_before_that_of_torch(self):
+        beside = self.folder / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+        beside.parent.mkdir(parents=True)
+        beside.touch()
+        newer = "/newer/libnccl.so.2"
+        for found, preloaded in (((2, 32, 3), newer), ((2, 29, 7), None)):
+            versions = {str(beside): (2, 28, 9), newer: found}
+            with unittest.mock.patch.dict(os.environ, {"LOCKSTEP_NCCL_LIBRARY": newer}), \
+                    unittest.mock.patch.object(gpu_tests, "nccl_version", lambda path, known=versions: known.get(str(path), ())):
+                os.environ.pop("LD_PRELOAD", None)
+                variables = GPU.environment(self.folder, None, self.folder / "torch", None)
+            self.assertEqual(variables.get("LD_PRELOAD"), preloaded)
+            self.assertEqual(variables["LOCKSTEP_NCCL_LIBRARY"], newer)
+
+    def test_the_nccl_that_a_program_is_started_with_is_known(self):
+        ldd = self.folder / "ldd"
+        ldd.write_text("#!/bin/sh\nprintf '\\t/a/libnccl.so.2 (0x7f0)\\n\\tlibc.so.6 => /lib/libc.so.6 (0x7f1)\\n'\n")
+        ldd.chmod(0o755)
+        with unittest.mock.patch.dict(os.environ, {"PATH": f"{self.folder}:/usr/bin:/bin"}):
+            self.assertEqual(gpu_tests.linked_nccl("/bin/true"), "/a/libnccl.so.2")
+            ldd.write_text("#!/bin/sh\nprintf '\\tlibnccl.so.2 => /b/lib/libnccl.so.2 (0x7f0)\\n'\n")
+            self.assertEqual(gpu_tests.linked_nccl("/bin/true"), "/b/lib/libnccl.so.2")
+            ldd.write_text("#!/bin/sh\nprintf '\\tlibnccl.so.2 => not found\\n'\n")
+            self.assertIsNone(gpu_tests.linked_nccl("/bin/true"))
+
+
 class Command(unittest.TestCase):
     def test_the_list_needs_neither_a_gpu_nor_a_build(self):
         done = command("--list", "--build", "/no/such/folder")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        named = {line.split()[0] for line in done.stdout.splitlines()}
+        named = {line.split()[0] for line in listed()}
+        for part in ("gpu.nccl", "units", "figures"):
+            self.assertRegex(done.stdout, rf"(?m)^{re.escape(part)}: about \d+ s")
         for test, its in labels().items():
             if "gpu" in its and "NOT_BUILT" not in test:
                 self.assertTrue(any(re.fullmatch(rf"(?:\w+/)?{re.escape(name)}(?:/.*)?", test) for name in named), test)
@@ -109,7 +283,7 @@ class Command(unittest.TestCase):
         self.assertIn("nothing is installed or built", done.stdout)
         self.assertNotIn("== install", done.stdout)
         table = done.stdout[done.stdout.index("test or figure"):]
-        for line in command("--list").stdout.splitlines():
+        for line in listed():
             if ALSO_WITHOUT.match(line):
                 continue
             rows = re.findall(rf"^(?:\w+/)?{re.escape(line)}(?:/\w+)? +(\S.*)$", table, re.MULTILINE)
@@ -117,6 +291,16 @@ class Command(unittest.TestCase):
             for row in rows:
                 self.assertRegex(row, r"^NOT RUN: .*(?:GPU|libcuda|CUDA|is not built)", line)
         self.assertRegex(table, r"\ntests/gpu: \d seen, 0 failed, [0-9]{2,} NOT RUN\n$")
+
+    def test_a_part_is_all_that_is_run_and_told(self):
+        for arguments, wanted in ((["--only", "gpu_test.every_gpu", "gpu.gpu_values"], 2), (["--first"], 6)):
+            tests = listed(*arguments)
+            self.assertEqual(len(tests), wanted, tests)
+            done = command(*arguments, "--build", "/no/such/folder")
+            self.assertEqual(done.returncode, 1)
+            rows = re.findall(r"^(\S.*?) +NOT RUN: ", done.stdout[done.stdout.index("test or figure"):], re.MULTILINE)
+            self.assertEqual(sorted(rows), sorted(tests), done.stdout)
+        self.assertEqual(command("--only", "nonsense").returncode, 2)
 
     def test_a_folder_without_a_build_proves_nothing(self):
         done = command("--build", "/no/such/folder")

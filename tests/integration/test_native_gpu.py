@@ -87,6 +87,12 @@ class OnAGpu(Case):
             self.skipTest(why)
         super().setUp()
 
+    def submit(self, resources, train, **fields):
+        why = gpu_tests.no_sharing(gpu_tests.linked_nccl(TRAIN)) if "ranks_per_gpu" in resources else ""
+        if why:
+            self.skipTest(why)
+        return super().submit(resources, train, **fields)
+
     def test_one_rank_trains_on_the_gpu_that_the_job_asks_for(self):
         for more in ({}, {"precision": "bf16"}, {"precision": "fp16"}):
             job_id = self.submit(ALONE, {"model": "mnist_convnet", "batch_size": 128, "max_steps": 200, "epochs": 9, **more})

@@ -209,6 +209,9 @@ class WithARealGpu(Ranks, Case):
         self.library = real_nccl()
         if self.library is None:
             self.skipTest("a GPU, but no libnccl.so.2: deploy/install-deps --cuda, or LOCKSTEP_NCCL_LIBRARY")
+        why = gpu_tests.no_sharing(self.library)
+        if why:
+            self.skipTest(why)
         super().setUp()
 
     def libraries(self):

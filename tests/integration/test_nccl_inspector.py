@@ -108,6 +108,7 @@ class OnAGpu(Case):
         self.library = test_nccl.real_nccl()
         if not why and self.library is None:
             why = "a GPU, but no libnccl.so.2"
+        why = why or gpu_tests.no_sharing(self.library)
         if why:
             self.skipTest(why)
         super().setUp()

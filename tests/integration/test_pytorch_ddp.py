@@ -85,6 +85,9 @@ class OnOneGpu(Killed, harness.TestCase):
         if not why and subprocess.run([harness.PYTHON, "-c", "import torch, sys; sys.exit(not torch.cuda.is_available())"],
                                       capture_output=True, check=False).returncode:
             why = f"a GPU, but {harness.PYTHON} has no torch that can use it: LOCKSTEP_PYTHON"
+        if not why:
+            torch = gpu_tests.torch_folder(harness.PYTHON)
+            why = gpu_tests.no_sharing(gpu_tests.linked_nccl(torch / "lib" / "libtorch_cuda.so"))
         if why:
             self.skipTest(why)
         super().setUp()

@@ -20,6 +20,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What marks a line of output that `tests/gpu` makes a row of.
 ROW = "lockstep-gpu-row "
+# Tests that alone are run of those that need a GPU, with blanks between: Class.test.
+ONLY = "LOCKSTEP_TEST_ONLY"
 SKIP_CODE = 77  # of ctest's SKIP_RETURN_CODE
 LEAST_NCCL = (2, 30)  # the first that lets ranks share a GPU
 
@@ -185,7 +187,8 @@ def main():
             sys.exit(SKIP_CODE)
         return
     runner = unittest.TextTestRunner(verbosity=2, resultclass=Result)
-    result = unittest.main(exit=False, testLoader=Loader(True), testRunner=runner).result
+    arguments = [sys.argv[0], *(os.environ.get(ONLY, "").split() or sys.argv[1:])]
+    result = unittest.main(exit=False, argv=arguments, testLoader=Loader(True), testRunner=runner).result
     if not result.wasSuccessful() or not result.testsRun:
         sys.exit(1)
     sys.exit(SKIP_CODE if result.skipped else 0)

@@ -60,7 +60,7 @@ def measure(figures, found, daemon):
     ranks = max(found.gpus, 4) if not found.rehearse else 2
     size = 128 << 20 if not found.rehearse else 1 << 20
     what = f"  all-reduce of {size >> 20} MiB, {ranks} ranks on {found.gpus or 'no'} GPU{'s' * (found.gpus > 1)}: "
-    found.needs_nccl_rank()
+    found.needs_nccl_rank(ranks)
     mine, kept = [], {RATIO: [], TORCH: []}
     problems = {}
     for _ in range(found.rounds):

@@ -76,7 +76,7 @@ def without_gpu(table, found, names, daemon):
         figures.note("without a GPU: no CUDA source was compiled in this build")
     try:
         found.rehearse = True
-        found.needs_nccl_rank()
+        found.needs_nccl_rank(meeting.RANKS)
         met = meeting.ours(found, daemon)
         figures.note(f"without a GPU: {meeting.RANKS} ranks of the DOUBLE of NCCL met and summed in {met['summed']:.2f} s")
     except (setup.NotRun, *PROBLEMS) as error:

@@ -211,7 +211,7 @@ def measure(figures, found, daemon):
                     continue
                 with tempfile.TemporaryDirectory(prefix="lockstep-bench-", ignore_cleanup_errors=True) as folder:
                     try:
-                        found.needs_trainer() if name == NATIVE else found.needs_torch(RANKS)
+                        found.needs_trainer(RANKS) if name == NATIVE else found.needs_torch(RANKS)
                         runs[name].append(way(found, pathlib.Path(folder), service))
                     except Exception as error:  # the others count without it
                         problems[name] = error

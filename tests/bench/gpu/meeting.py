@@ -84,7 +84,7 @@ def run_peer(found, ranks, *arguments):
 def measure(figures, found, daemon):
     problem = None
     mine, theirs = [], []
-    found.needs_nccl_rank()
+    found.needs_nccl_rank(RANKS)
     for _ in range(found.rounds):
         mine.append(ours(found, daemon))
         try:

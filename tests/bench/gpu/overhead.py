@@ -79,13 +79,13 @@ def mean_step(service, job):
 
 
 def native_step(found, service, environment):
-    found.needs_trainer()
+    found.needs_trainer(RANKS)
     spec = native_spec(found, RANKS, 3000 if not found.rehearse else 60, environment)
     return mean_step(service, run_job(found, service, spec, 60)[0])
 
 
 def collective_step(found, service, environment):
-    found.needs_nccl_rank()
+    found.needs_nccl_rank(RANKS)
     ranks = RANKS if not found.rehearse else 2
     steps, floats = ("4000", "1048576") if not found.rehearse else ("100", "1024")
     job, _ = meeting.run_ranks(found, service, ranks, "--steps", steps, "--floats", floats, environment=environment)

@@ -55,11 +55,16 @@ class Setup:
     def backend(self):
         return "gloo" if self.rehearse else "nccl"
 
-    def needs_nccl_rank(self):
+    def needs_sharing(self, ranks, nccl):
+        if not self.rehearse and ranks > self.gpus and (why := gpu_tests.no_sharing(nccl)):
+            raise NotRun(why)
+
+    def needs_nccl_rank(self, ranks):
         if not self.nccl_rank.exists():
             raise NotRun(f"{self.nccl_rank} is not built (-DLOCKSTEP_TESTS=ON, and Gloo)")
         if not self.nccl:
             raise NotRun("no libnccl.so.2 (deploy/install-deps --cuda, or LOCKSTEP_NCCL_LIBRARY)")
+        self.needs_sharing(ranks, self.nccl)
 
     def needs_torch(self, ranks=1):
         """Of a torch that has what `ranks` ranks on one GPU need."""
@@ -74,11 +79,13 @@ class Setup:
         if ranks > self.gpus and tuple(self.torch["nccl"]) < gpu_tests.LEAST_NCCL:
             raise NotRun(f"torch's NCCL {self.torch['nccl']} is older than 2.30: its ranks cannot share a GPU")
 
-    def needs_trainer(self):
+    def needs_trainer(self, ranks=1):
         if not self.train.exists():
             raise NotRun(f"{self.train} is not built: no LibTorch")
         if not self.rehearse and not self.train_has_cuda:
             raise NotRun(f"{self.train} is linked with a LibTorch without CUDA (cmake -DLOCKSTEP_TORCH=…)")
+        if ranks > 1:
+            self.needs_sharing(ranks, gpu_tests.linked_nccl(self.train))
 
     def variables(self, ranks):
         """What ranks that share a GPU are started with, Lockstep's and a peer's. Of a GPU's room for NCCL each takes its
@@ -108,8 +115,17 @@ class Setup:
         return " (DOUBLE of NCCL)" if self.rehearse else ""
 
 
-TORCH = ("import json, torch; cuda = torch.cuda.is_available(); print(json.dumps({'torch': torch.__version__, 'cuda': cuda, "
-         "'nccl': list(torch.cuda.nccl.version()) if cuda else [], 'gpu': torch.cuda.get_device_name() if cuda else ''}))")
+# The NCCL that torch has loaded, which may be another (LD_PRELOAD) than that it was compiled with and speaks of.
+TORCH = """
+import ctypes, json, torch
+cuda, nccl = torch.cuda.is_available(), ctypes.c_int()
+try:
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(nccl))
+    nccl = [nccl.value // 10000, nccl.value // 100 % 100, nccl.value % 100]
+except OSError:
+    nccl = list(torch.cuda.nccl.version()) if cuda else []
+print(json.dumps({"torch": torch.__version__, "cuda": cuda, "nccl": nccl, "gpu": torch.cuda.get_device_name() if cuda else ""}))
+"""
 
 
 def torch_of(python):
