@@ -1,9 +1,11 @@
 #include "job/trainer/cuda_device.hpp"
 
+#include <ATen/ATen.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
@@ -158,6 +160,15 @@ void SideStream::wait_for_current() {
 void SideStream::current_waits() {
     state_->there.record(state_->stream.stream());
     state_->there.block(this_stream());
+}
+
+void SideStream::run(const std::function<void()>& work) {
+    const c10::cuda::CUDAStreamGuard here{state_->stream};
+    work();
+}
+
+void SideStream::current_uses(const at::Tensor& made) {
+    made.record_stream(c10::cuda::getCurrentCUDAStream().unwrap());
 }
 
 // Of this thread only: a communicator's watch asks for its events meanwhile.

@@ -11,6 +11,10 @@
 #include <memory>
 #include <string>
 
+namespace at {
+class Tensor;
+}
+
 namespace lockstep::cuda_device {
 
 // Whether this program's LibTorch has CUDA.
@@ -64,6 +68,12 @@ class SideStream {
     void wait_for_current();
     // What the calling thread's stream gets from now on runs after what is enqueued here.
     void current_waits();
+    // Calls `work`: what it enqueues goes here, and the memory of the tensors that it makes is this
+    // stream's. Throws what it threw.
+    void run(const std::function<void()>& work);
+    // The calling thread's stream uses what run() has made: its memory is given to nobody before
+    // that stream has come past what it has when the tensor ends. After current_waits().
+    static void current_uses(const at::Tensor& made);
 
   private:
     struct State;

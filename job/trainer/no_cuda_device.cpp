@@ -51,6 +51,10 @@ Stream SideStream::handle() const {
 }
 void SideStream::wait_for_current() {}
 void SideStream::current_waits() {}
+void SideStream::run(const std::function<void()>& work) {
+    work();
+}
+void SideStream::current_uses(const at::Tensor& /*made*/) {}
 
 Graph::Graph(const std::function<void()>& work) : state_(std::make_unique<State>(State{work})) {}
 Graph::~Graph() = default;

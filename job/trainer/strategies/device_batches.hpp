@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include "job/trainer/cuda_device.hpp"
 #include "job/trainer/device.hpp"
 #include "job/trainer/loader.hpp"
 #include "job/trainer/model.hpp"
@@ -11,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -24,20 +26,42 @@ struct DeviceBatch {
     at::Tensor target;
 };
 
-// Batches on their way to the device: the next one is taken from the loader while the GPU computes.
+// Batches on their way to the device: the next one is taken from the loader and copied while the
+// GPU computes, on a stream of its own, since on that of the training it would come behind the
+// step.
 class BatchFeed {
   public:
-    explicit BatchFeed(at::Device device) : device_(device) {}
+    explicit BatchFeed(at::Device device) : device_(device) {
+        if (device.is_cuda()) {
+            copies_ = std::make_unique<cuda_device::SideStream>();
+        }
+    }
 
     DeviceBatch next(Loader& loader) {
-        return ahead_ ? *std::exchange(ahead_, std::nullopt) : take(loader);
+        if (!ahead_) {
+            return take(loader);
+        }
+        DeviceBatch batch = *std::exchange(ahead_, std::nullopt);
+        if (copies_ != nullptr) {
+            copies_->current_waits();
+            copies_->current_uses(batch.input);
+            copies_->current_uses(batch.target);
+        }
+        return batch;
     }
     void prefetch(Loader& loader) {
-        if (!ahead_) {
-            DeviceBatch batch = take(loader);
-            if (batch.size > 0) {
-                ahead_ = std::move(batch);
-            }
+        if (ahead_) {
+            return;
+        }
+        DeviceBatch batch;
+        const auto copy = [&] { batch = take(loader); };
+        if (copies_ != nullptr) {
+            copies_->run(copy);
+        } else {
+            copy();
+        }
+        if (batch.size > 0) {
+            ahead_ = std::move(batch);
         }
     }
 
@@ -52,6 +76,7 @@ class BatchFeed {
     }
 
     at::Device device_;
+    std::unique_ptr<cuda_device::SideStream> copies_;  // null on the CPU
     std::optional<DeviceBatch> ahead_;
 };
 

@@ -1,5 +1,6 @@
 // Gradients summed over ranks in several buckets, as the ranks of GPUs have them: here on the CPU,
-// over Gloo. And training without graphs, where the sums run beside backward.
+// over Gloo. And training without graphs, where the sums run beside backward; and what else runs
+// beside it.
 #include "job/trainer/strategies/device_sums.hpp"
 
 #include "job/trainer/cuda_device.hpp"
@@ -7,6 +8,7 @@
 #include "job/trainer/model.hpp"
 #include "tests/unit/trainer/training.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -137,6 +139,43 @@ TEST(DeviceWay, WithoutGraphsOnARealGpuIsAsWithThem) {
     const Trained graphs = train_in_world(config, few_digits(), options);
     const WithoutGraphs eagerly;
     expect_like(train_in_world(config, few_digits(), options), graphs, 1e-3);
+}
+
+// The next batch was copied behind the step, whose stream it went to.
+TEST(SideStream, OnARealGpuABatchArrivesWhileTheStepIsComputed) {
+    if (cuda_device::visible() == 0) {
+        GTEST_SKIP() << "needs a GPU: " << cuda_device::none_because();
+    }
+    const at::NoGradGuard no_gradients;
+    const at::Device gpu{at::kCUDA, 0};
+    use_device(gpu);
+    const auto never = [] { return false; };
+    const at::Tensor batch = at::arange(1 << 18, at::kFloat);
+    const at::Tensor factor = at::full({8192, 8192}, 1.0 / 8192, at::kFloat).to(gpu);
+    at::Tensor product = at::mm(factor, factor);
+    cuda_device::SideStream copies;
+    cuda_device::Mark step;
+    cuda_device::Mark arrived;
+    at::Tensor there;
+    const auto copy = [&] {
+        there = to_device(batch, gpu);
+        arrived.set();
+    };
+    copies.run(copy);  // memory is taken from CUDA, which may wait for the GPU
+    ASSERT_TRUE(arrived.wait(never));
+    there = at::Tensor{};
+    ASSERT_TRUE(cuda_device::finished(never));
+    for (int i = 0; i < 100; ++i) {  // a second and more
+        product = at::mm(product, factor);
+    }
+    step.set();
+    copies.run(copy);
+    EXPECT_TRUE(arrived.wait(never));
+    EXPECT_FALSE(step.wait([] { return true; })) << "it came behind the step, or that was short";
+    copies.current_waits();
+    cuda_device::SideStream::current_uses(there);
+    EXPECT_TRUE(at::equal(there.to(at::kCPU), batch));
+    EXPECT_TRUE(step.wait(never));
 }
 
 }  // namespace
