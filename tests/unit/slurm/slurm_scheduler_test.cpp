@@ -1,3 +1,4 @@
+// size: turns, the budget of queries and what is asked when, with one Slurm of the test's own
 // The Slurm scheduler with a Slurm of the test's own: turns, the budget of queries, what is asked
 // when.
 #include "tests/support/log_lines.hpp"
