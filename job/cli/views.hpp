@@ -53,7 +53,8 @@ std::vector<PlotLine> plot_lines(const Json& series);
 
 // How long the job has been running (or ran), in seconds.
 std::optional<double> running_seconds(const Json& job, UnixMillis now);
-// Whether its ranks have run, to the end or for a minute, without a step that is known.
+// Whether its ranks have run, to the end (but for plain commands) or for a minute, without a step
+// that is known.
 bool lacks_loss(const Json& job, UnixMillis now);
 // What is said then.
 inline constexpr std::string_view kLossHint =

@@ -112,6 +112,8 @@ TEST(CliViews, ALossIsLackingOnlyAfterAMinuteOrASuccessWithoutAStep) {
     const std::string over = R"(,"finished_at":"2025-11-21T01:00:02.000Z")";
     EXPECT_TRUE(lacking(over + R"(,"state":"succeeded")", 2'000));
     EXPECT_FALSE(lacking(over + R"(,"state":"failed")", 90'000)) << "it has another cause";
+    EXPECT_FALSE(lacking(over + R"(,"state":"succeeded","framework":"command")", 2'000));
+    EXPECT_TRUE(lacking(R"(,"state":"running","framework":"command")", 60'000));
     EXPECT_FALSE(lacks_loss(Json::parse(R"({"state":"queued"})"), 0));
 }
 
