@@ -324,8 +324,8 @@ Json responses(const Route& route) {
     for (const int status : failures_of(route)) {
         Json bad = Json::object();
         bad["description"] = reason_phrase(status);
-        if (Json headers = answer_headers(failure_headers(status)); !headers.empty()) {
-            bad["headers"] = std::move(headers);
+        if (Json sent = answer_headers(failure_headers(status)); !sent.empty()) {
+            bad["headers"] = std::move(sent);
         }
         bad["content"] = content(content_type::kProblem, reference("Problem"), "");
         json[std::to_string(status)] = std::move(bad);

@@ -93,7 +93,8 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
       sweep_timer_(io),
       stop_timer_(io),
       tasks_(io) {
-    static_assert(is_count_of<Surface, std::tuple_size_v<decltype(admissions_)>>());
+    // The last is the Unix socket's.
+    static_assert(is_count_of<Surface, std::tuple_size_v<decltype(admissions_)> - 1>());
     for (const auto& route : router.routes()) {
         by_route_.push_back(&metrics.route(to_string(route.method), route.path));
     }
