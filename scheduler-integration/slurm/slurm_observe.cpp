@@ -1,4 +1,5 @@
 // What is said of an attempt in Slurm: its state, and at its end whose doing that was.
+#include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_attempt_facts.hpp"
@@ -130,6 +131,13 @@ Observation in_slurm(const SlurmAttempt& attempt) {
     }
     if (phase == SlurmPhase::starting && !is_claimed(attempt)) {
         return pending("Slurm has given it nodes, which are starting up");
+    }
+    // It may wait: as a running one it would have minutes for its nodes to meet. If it does run,
+    // its agents say so.
+    if (phase == SlurmPhase::unknown && !is_claimed(attempt)) {
+        return pending("Slurm calls its state " +
+                       (job.state.raw.empty() ? "nothing" : printable(job.state.raw)) +
+                       ", which Lockstep does not know");
     }
     // Not before an agent is there does the time begin that the nodes have to meet.
     if (phase == SlurmPhase::running && imports_image(attempt) && !is_claimed(attempt)) {

@@ -1,4 +1,5 @@
 // An attempt until its agents call in: handed over, sought, held, refused, a second copy of itself.
+#include "scheduler-integration/slurm/slurm_attempt.hpp"
 #include "tests/support/log_lines.hpp"
 #include "tests/unit/control/control_slurm_fixture.hpp"
 
@@ -122,6 +123,30 @@ TEST_F(ControlSlurmTest, AJobIsHeldAndReleasedAsTheSchedulerSays) {
     EXPECT_THAT(metrics_text({"bob", false, true}), Not(HasSubstr(id))) << "it is ada's";
     scheduler_.seen.held = false;
     until([&] { return state(id) == "queued"; }, "released");
+}
+
+// It was taken for one that runs, and failed after five minutes: none of its nodes had called in.
+TEST_F(ControlSlurmTest, AJobInAStateThatNobodyKnowsWaitsUntilItsAgentsCallIn) {
+    SlurmAttempt attempt;
+    attempt.id = 17;
+    attempt.stage = SlurmAttempt::Stage::known;
+    attempt.seen.emplace();
+    attempt.seen->id = 17;
+    attempt.seen->state = parse_slurm_state("FROBNICATED");
+    attempt.last_verdict = attempt.seen->verdict();
+    scheduler_.seen = observe(attempt, true, "");
+    const std::string words = "Slurm calls its state FROBNICATED, which Lockstep does not know";
+    const std::string id = submit()->id;
+    until([&] { return show(id).value("pending_reason", "") == words; }, "it waits");
+    clock_.advance(2 * limits::kGatherTimeout);
+    const auto polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 1; }, "it was looked at");
+    EXPECT_EQ(state(id), "queued");
+    EXPECT_FALSE(happened(id, "attempt_placed"));
+    TestAgent first = hello_from(0, "17");
+    until([&] { return first.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    EXPECT_EQ(state(id), "starting");
+    EXPECT_EQ(scheduler_.cancels, 0);
 }
 
 TEST_F(ControlSlurmTest, AnAllocationThatEndsInTheQueueIsTheCause) {

@@ -129,7 +129,14 @@ TEST(SlurmAttempt, AnUnknownWordNeverEndsAJob) {
     take_rows(one, {row(17, "FROBNICATED")}, kStart + 1s, kPatience);
     take_rows(one, {row(17, "FROBNICATED")}, kStart + 10s, kPatience);
     EXPECT_FALSE(one.ended());
-    EXPECT_NE(observe(one, true, "").state, AllocationState::ended);
+    // Called running, it would have had five minutes for its nodes to meet, whether it has any or
+    // not.
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::pending);
+    EXPECT_EQ(observe(one, true, "").reason,
+              "Slurm calls its state FROBNICATED, which Lockstep does not know");
+    EXPECT_FALSE(nobody_came(one, kStart + 4000s, kPatience));
+    one.claimed = 17;
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::running) << "its agents say so";
 }
 
 TEST(SlurmAttempt, WhileSlurmIsSilentWhatWaitsIsUnreachableAndWhatRunsRuns) {
