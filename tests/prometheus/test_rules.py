@@ -3,6 +3,7 @@ for, with the labels its summary names, and not on its look-alike."""
 
 import json
 import pathlib
+import random
 import shutil
 import subprocess
 import tempfile
@@ -209,10 +210,15 @@ CASES = {
         {"node": "n1", "gpu": "0", "kind": "replay"},
         [(f'lockstep_gpu_nvlink_errors_total{{{GPU},kind="replay"}}', "3x60")]),
     "LockstepGpuIdleInJob": (
-        40, [(f"lockstep_gpu_tensor_active_ratio{{{GPU}}}", "0x60"),
+        40, [(f"lockstep_gpu_tensor_active_ratio{{{GPU}}}", "0x60"), (f"lockstep_gpu_sm_active_ratio{{{GPU}}}", "0.01x60"),
              (f'lockstep_rank_info{{{JOB},rank="0",{GPU}}}', "1x60")], {"node": "n1", "gpu": "0"},
-        # Nobody's GPU, and one that works now and then.
+        # Nobody's GPU; one that works now and then; matrix products in fp32, which are none of the tensor cores'.
         [('lockstep_gpu_tensor_active_ratio{node="n2",gpu="0"}', "0x60"),
+         ('lockstep_gpu_sm_active_ratio{node="n2",gpu="0"}', "0x60"),
+         ('lockstep_gpu_tensor_active_ratio{node="n3",gpu="0"}', "0x60"),
+         ('lockstep_gpu_sm_active_ratio{node="n3",gpu="0"}', "0.99x60"),
+         (f'lockstep_rank_info{{{JOB},rank="1",node="n3",gpu="0"}}', "1x60"),
+         (f"lockstep_gpu_sm_active_ratio{{{GPU}}}", "0x60"),
          (f"lockstep_gpu_tensor_active_ratio{{{GPU}}}", "0 0 0.9 0 0 0.9 0 0 0.9 0 0 0.9x60"),
          (f'lockstep_rank_info{{{JOB},rank="0",{GPU}}}', "1x60")]),
     "LockstepTargetsFailing": (
@@ -255,6 +261,19 @@ RULES = {
          (f'lockstep_job_loss{{{JOB},stat="max"}}', "0.1x500"),
          ('lockstep_job_loss{job_id="ls-2",stat="mean"}', "-10x30 -2x470")], 60,
         [(f'job_id:lockstep_job_loss:min6h{{{JOB}}}', 1), ('job_id:lockstep_job_loss:min6h{job_id="ls-2"}', -10)]),
+    "job_id:lockstep_job_loss:mean10m": (
+        # Before 10 minutes have passed it has none.
+        [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "1x60 3x400"),
+         ('lockstep_job_loss{job_id="ls-2",stat="mean"}', "_x75 7x400")], 80,
+        [(f'job_id:lockstep_job_loss:mean10m{{{JOB}}}', 3)]),
+    "job_id:lockstep_job_loss:stddev10m": (
+        # Nothing at the ends of the window, which are in it or not by Prometheus' release.
+        [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "_ 1 3 1 3 _ 1 3 1 3 " * 4)], 20,
+        [(f'job_id:lockstep_job_loss:stddev10m{{{JOB}}}', 1)]),
+    "job_id:lockstep_job_loss:noise1h": (
+        # What has grown meanwhile is no noisier.
+        [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "1x60 3x400")], 100,
+        [(f'job_id:lockstep_job_loss:noise1h{{{JOB}}}', 0)]),
     # Two ranks share a GPU, which counts once. It was in another job's body before, another instance.
     "job_id:lockstep_gpu_power_watts:sum": (
         [(f'lockstep_rank_info{{{JOB},rank="0",{GPU}}}', "1x9"),
@@ -362,13 +381,35 @@ class Rules(unittest.TestCase):
             {"eval_time": f"{minute}m", "alertname": "LockstepDivergence", "exp_alerts": []}
             for minute in (15, 30, 60, 110)])])
 
+    def test_a_noisy_loss_that_is_flat_does_not_diverge_however_long_its_steps_take(self):
+        """Of ten minutes with few steps the lowest mean of six hours is far below the others."""
+        running = (f'lockstep_job_state{{{JOB},state="running"}}', "1x9999")
+
+        def ask(minutes, alerts):
+            return [{"eval_time": f"{minute}m", "alertname": "LockstepDivergence", "exp_alerts": alerts} for minute in minutes]
+
+        fires = [{"exp_labels": {"severity": "warning", "job_id": "ls-1"}}]
+        groups = []
+        for seconds, noise in ((0.5, 0.3), (60, 0.3), (60, 0.5)):
+            dice = random.Random(7)
+            held = max(1, int(seconds / 15))  # scrapes that see the same step
+            flat = [f"{dice.gauss(1, noise):.4f}" for _ in range(8 * 240 // held) for _ in range(held)]
+            high = [f"{dice.gauss(3, noise):.4f}" for _ in range(60 // held) for _ in range(held)] * 4
+            loss = [(f'lockstep_job_loss{{{JOB},stat="mean"}}', " ".join(flat + high)), running]
+            groups.append(group(f"flat, {seconds} s, {noise}", loss, "15s",
+                                alert_rule_test=ask(range(20, 481, 10), []) + ask([510], fires)))
+        # Too few steps to tell in ten minutes; lockstepd does, in more.
+        groups.append(group("slow", [*loss, (f'lockstep_job_step_time_seconds{{{JOB},stat="p50"}}', "300x9999")], "15s",
+                            alert_rule_test=ask([510], [])))
+        self.play(groups, every="1m")
+
     def test_a_case_that_is_wrong_is_noticed(self):
         one = next(alert_groups())
         one["alert_rule_test"][0]["exp_alerts"] = []
         with self.assertRaises(AssertionError):
             self.play([one])
 
-    def play(self, groups):
+    def play(self, groups, every="15s"):
         with tempfile.TemporaryDirectory() as folder:
             # Without annotations: promtool wants their rendered text, word for word. That their
             # templates are sound is seen with a live Prometheus (test_scrape.py).
@@ -378,7 +419,7 @@ class Rules(unittest.TestCase):
             alerts.write_text(json.dumps({"groups": [{"name": "alerts", "rules": bare}]}))
             path = pathlib.Path(folder) / "test.yml"
             path.write_text(json.dumps({"rule_files": [str(DEPLOY / "lockstep.rules.yml"), str(alerts)],
-                                        "evaluation_interval": "15s", "tests": groups}))
+                                        "evaluation_interval": every, "tests": groups}))
             code, said = self.promtool("test", "rules", path)
             self.assertEqual(code, 0, said)
 

@@ -24,6 +24,10 @@ constexpr std::int64_t kStepsBack = 8;  // of which the loss is looked up at a t
 constexpr std::int64_t kMinutes = 360;
 constexpr std::int64_t kDivergingMinutes = 10;
 constexpr double kDivergence = 0.5;  // of the lowest, above it
+// A mean of fewer values is mostly their noise: where steps take long its minutes are more.
+constexpr std::uint64_t kDivergingValues = 10;
+// Above the lowest of up to 360 means, which noise alone puts three of their deviations down.
+constexpr double kDivergenceZ = 6;
 constexpr double kStarvedRatio = 0.15;
 constexpr double kTraining = 1;  // of op "phase": init, train, eval, checkpoint
 
@@ -280,6 +284,7 @@ void AnomalyWatch::look_at_loss(const JobSeries& job, const JobStats& stats, con
         loss_.reset();  // back to a checkpoint: its past is not the one that was seen
         loss_is_high_ = false;
         minutes_.clear();
+        newest_loss_.reset();
         diverges_ = false;
         loss_step_ = *stats.step - 1;
     }
@@ -319,43 +324,64 @@ void AnomalyWatch::look_at_grad_norm(const JobStats& stats, Found& found) {
     grad_norm_is_high_ = high;
 }
 
+void AnomalyWatch::take_minute(double loss, std::int64_t minute) {
+    if (minutes_.empty() || minutes_.back().number != minute) {
+        Minute next;
+        next.number = minute;
+        minutes_.push_back(next);
+    }
+    const double change = newest_loss_ ? loss - *newest_loss_ : 0;
+    minutes_.back().all.add(loss, change * change);
+    newest_loss_ = loss;
+    while (minutes_.front().number <= minute - kMinutes) {
+        minutes_.pop_front();
+    }
+}
+
 void AnomalyWatch::look_for_divergence(const JobStats& stats, double now, Found& found) {
     // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
     if (!std::isfinite(stats.loss->mean)) {
         return;
     }
     const auto minute = static_cast<std::int64_t>(now / 60);
-    if (minutes_.empty() || minutes_.back().number != minute) {
-        minutes_.push_back({minute, 0, 0});
-    }
     // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
-    minutes_.back().sum += stats.loss->mean;
-    ++minutes_.back().count;
-    while (minutes_.front().number <= minute - kMinutes) {
-        minutes_.pop_front();
+    take_minute(stats.loss->mean, minute);
+    Values last;  // of the last 10 minutes, or more where steps take long
+    auto since = minutes_.end();
+    while (since != minutes_.begin() &&
+           ((since - 1)->number > minute - kDivergingMinutes || last.count < kDivergingValues)) {
+        --since;
+        last.add(since->all);
     }
-    if (minutes_.back().number - minutes_.front().number < kDivergingMinutes) {
+    Values before;  // all of them
+    Values part;    // the next minutes that are enough
+    std::optional<Values> lowest;
+    for (auto at = minutes_.begin(); at != since; ++at) {
+        before.add(at->all);
+        part.add(at->all);
+        if (part.count >= kDivergingValues) {
+            if (!lowest || part.mean() < lowest->mean()) {
+                lowest = part;
+            }
+            part = Values{};
+        }
+    }
+    if (!lowest) {
         return;
     }
-    double sum = 0;
-    double count = 0;
-    double lowest = minutes_.front().mean();
-    for (const Minute& one : minutes_) {
-        if (one.number <= minute - kDivergingMinutes) {
-            lowest = std::min(lowest, one.mean());
-        }
-        if (one.number > minute - kDivergingMinutes) {
-            sum += one.mean();
-            ++count;
-        }
-    }
+    const double excess = last.mean() - lowest->mean();
+    // The noise of before: a loss that diverges is noisier, and must not hide itself.
+    const double deviation = before.noise() * std::sqrt(1 / static_cast<double>(last.count) +
+                                                        1 / static_cast<double>(lowest->count));
     // Of a loss below zero half of its size, too.
-    const bool high = sum / count > lowest + kDivergence * std::abs(lowest);
+    const bool high =
+        excess > kDivergence * std::abs(lowest->mean()) && excess > kDivergenceZ * deviation;
     if (high && !diverges_) {
         // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
         found.push_back({AnomalyKind::divergence, -1, *stats.step,
-                         "the mean loss of 10 minutes is " + number(sum / count) +
-                             ", the lowest minute's was " + number(lowest)});
+                         "the mean loss of " + std::to_string(minute - since->number + 1) +
+                             " minutes is " + number(last.mean()) +
+                             ", the lowest mean before was " + number(lowest->mean())});
     }
     diverges_ = high;
 }

@@ -3,7 +3,9 @@
 //   straggler   S_r = clamp(median(b) / b_r, 0, 1) below the job's threshold and z_r > 6, of the
 //               mean and of the newest busy time alike, for 20 steps and 30 s (job_stats.hpp)
 //   spike       z = (x − EMA) / √EMVar with α = 0.02; loss z > 6, gradient norm z > 8
-//   divergence  the mean of 10 minutes is half as much again above the lowest minute of 6 hours
+//   divergence  the mean of 10 minutes, and of 10 values or more, is above the lowest mean of as
+//               many values in the 6 hours before: by half of that, and by 6 σ √(1/n + 1/m), with
+//               the two numbers of values and σ² = mean (x_i − x_{i−1})² / 2 of the values before
 //   data        half the alert's time: more than 15 % of the step time for 10 minutes
 //   silent      no report for max(3 × its usual interval, 30 s) while most others report
 //   nonfinite   the first rank, by step, whose own value was NaN or infinite; once per metric
@@ -17,6 +19,7 @@
 #include "job/model/anomaly.hpp"
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -107,13 +110,31 @@ class AnomalyWatch {
     bool grad_norm_is_high_ = false;
     std::int64_t loss_step_ = -1;  // the newest step that loss_ has
     std::int64_t grad_norm_step_ = -1;
+    struct Values {
+        double sum = 0;
+        double changes = 0;  // Σ (x_i − x_{i−1})²
+        std::uint64_t count = 0;
+        void add(double value, double change) {
+            sum += value;
+            changes += change;
+            ++count;
+        }
+        void add(const Values& other) {
+            sum += other.sum;
+            changes += other.changes;
+            count += other.count;
+        }
+        double mean() const { return sum / static_cast<double>(count); }
+        // The standard deviation, of which a trend and a jump are no part.
+        double noise() const { return std::sqrt(changes / (2 * static_cast<double>(count))); }
+    };
     struct Minute {
         std::int64_t number = 0;  // of the Unix epoch
-        double sum = 0;
-        std::uint64_t count = 0;
-        double mean() const { return sum / static_cast<double>(count); }
+        Values all;
     };
-    std::deque<Minute> minutes_;  // ascending, 6 hours at most
+    void take_minute(double loss, std::int64_t minute);
+    std::deque<Minute> minutes_;         // of the loss: ascending, 6 hours at most
+    std::optional<double> newest_loss_;  // that they have
     bool diverges_ = false;
     std::optional<double> starved_since_;
     bool starved_told_ = false;
