@@ -217,6 +217,7 @@ Task<void> SlurmScheduler::query() {
     measure_waits();
     co_await audit(*table);
     free_turns();
+    ask_some(asked);
     // A copy: what is settled may be forgotten meanwhile.
     const std::map<std::string, TrackedPointer> all = tracked_;
     for (const auto& [name, tracked] : all) {

@@ -63,7 +63,7 @@ class SlurmScheduler final : public SlurmDriver {
         std::string slurm_bin;                       // for the script; "" = system's
         std::chrono::milliseconds poll_min{5'000};   // while something is about to change
         std::chrono::milliseconds poll_max{60'000};  // while everything only runs
-        double reads_per_second = 0.5;               // budget of queries, with a burst of 4
+        double reads_per_second = 0.5;               // budget of all questions, with a burst of 4
         double submissions_per_second = 20;
         std::size_t submissions_at_once = 4;
         std::chrono::seconds quarantine{0};              // 0 = the credential's lifetime + 60 s
@@ -125,7 +125,9 @@ class SlurmScheduler final : public SlurmDriver {
         std::size_t stillborn_told = 0;  // of attempt.stillborn, in the log
         std::int64_t wait_told = 0;      // of which allocation, by options_.waited
         bool asks_file = false;          // take_up_job() has not finished
-        SlurmAttempt::Copy kept;         // by keep_job()
+        bool in_question = false;        // ask_history() or ask_detail() has not finished
+        std::optional<SteadyTime> detail_wanted;
+        SlurmAttempt::Copy kept;  // by keep_job()
     };
     using TrackedPointer = std::shared_ptr<Tracked>;
 
@@ -159,6 +161,11 @@ class SlurmScheduler final : public SlurmDriver {
     bool facts_are_old() const;
     bool nodes_are_wanted() const;
     Task<void> settle(TrackedPointer tracked, SteadyTime asked);
+    void ask_some(SteadyTime asked);
+    bool has_accounting() const;
+    Task<void> ask_history(TrackedPointer tracked, SteadyTime asked);
+    Task<void> settle_history(TrackedPointer tracked, std::vector<SlurmJob> rows, SteadyTime asked);
+    void give_up_detail(Tracked& tracked);
     Task<void> ask_detail(TrackedPointer tracked);
     Task<void> abandon(TrackedPointer tracked);
     Task<bool> was_abandoned(const SlurmAttempt& attempt);
@@ -199,6 +206,9 @@ class SlurmScheduler final : public SlurmDriver {
     int failures_ = 0;  // queries in a row
     double read_tokens_ = 4;
     SteadyTime tokens_at_;
+    std::size_t histories_ = 0;  // questions in flight
+    std::size_t details_ = 0;
+    std::string question_turn_;  // the key of the attempt that was asked about last
     SteadyTime last_query_;
     SteadyTime last_change_;
     SlurmCounters counters_;

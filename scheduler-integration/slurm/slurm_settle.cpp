@@ -16,6 +16,10 @@
 namespace lockstep {
 namespace {
 
+// At each answer, and of each kind in flight.
+constexpr std::size_t kQuestions = 4;
+constexpr auto kWithoutDetail = std::chrono::minutes{2};
+
 // squeue says that a job lost a node, and only sinfo which.
 void take_down_nodes(SlurmAttempt& attempt, const std::vector<ClusterNode>& nodes) {
     constexpr std::size_t kNamed = 8;
@@ -45,54 +49,121 @@ std::string last_line_of(const std::string& path) {
 
 }  // namespace
 
-// What one answer asks for: a look into accounting, the end of surplus copies and of what is left.
+// Questions about single attempts, each of which may take its whole time: a few at each answer, in
+// turn, out of the budget that the polls have.
+void SlurmScheduler::ask_some(SteadyTime asked) {
+    std::vector<TrackedPointer> line;
+    const auto next = tracked_.upper_bound(question_turn_);
+    for (auto at = next; at != tracked_.end(); ++at) {
+        line.push_back(at->second);
+    }
+    for (auto at = tracked_.begin(); at != next; ++at) {
+        line.push_back(at->second);
+    }
+    std::size_t questions = 0;
+    for (const TrackedPointer& tracked : line) {
+        const bool history = has_accounting() && wants_history(tracked->attempt, asked);
+        const bool wanted = history || wants_detail(tracked->attempt);
+        std::size_t& in_flight = history ? histories_ : details_;
+        if (stopped_ || questions == kQuestions) {
+            break;
+        }
+        if (!wanted || tracked->in_question || in_flight >= kQuestions) {
+            continue;
+        }
+        ++in_flight;
+        ++questions;
+        read_tokens_ -= 1;
+        tracked->in_question = true;
+        question_turn_ = tracked->key;
+        if (history) {
+            tasks_.spawn("history", ask_history(tracked, asked));
+        } else {
+            tasks_.spawn("detail", ask_detail(tracked));
+        }
+    }
+}
+
+bool SlurmScheduler::has_accounting() const {
+    return facts_ && facts_->config.has_accounting();
+}
+
+Task<void> SlurmScheduler::ask_history(TrackedPointer tracked, SteadyTime asked) {
+    SlurmAttempt& attempt = tracked->attempt;
+    const std::int64_t since = attempt.request.intent_at / 1000 - 24L * 3600;
+    auto history = co_await backend_->history(attempt.name, std::max<std::int64_t>(since, 0));
+    tracked->in_question = false;
+    --histories_;
+    if (history) {  // without an answer absence is not proven
+        std::vector<SlurmJob> rows = std::move(history->jobs);
+        co_await settle_history(tracked, std::move(rows), asked);
+    }
+    tell(*tracked);
+    forget_ended();
+}
+
+// What squeue has shown meanwhile counts more.
+Task<void> SlurmScheduler::settle_history(TrackedPointer tracked, std::vector<SlurmJob> rows,
+                                          SteadyTime asked) {
+    SlurmAttempt& attempt = tracked->attempt;
+    if (!wants_history(attempt, asked)) {
+        co_return;
+    }
+    const bool acknowledged = attempt.stage == SlurmAttempt::Stage::known;
+    take_history(attempt, rows, asked, patience());
+    if (attempt.stage == SlurmAttempt::Stage::gone && acknowledged) {
+        ++counters_.forgotten;
+        log::warn("Slurm has forgotten a job that it had acknowledged",
+                  {{"job", attempt.request.job.value},
+                   {"name", attempt.name},
+                   {"claimed", attempt.claimed}});
+    }
+    if (attempt.stage == SlurmAttempt::Stage::refused && attempt.unseen_in_a_row > 0) {
+        ++counters_.refused;
+        log::warn("squeue does not show what Slurm takes; it is not submitted again",
+                  {{"job", attempt.request.job.value},
+                   {"name", attempt.name},
+                   {"what", attempt.message}});
+        const Status all = co_await end_unseen(tracked);
+        if (!all) {
+            log::warn("cannot cancel a Slurm job",
+                      {{"job", attempt.request.job.value}, {"what", all.error().message}});
+        }
+    }
+}
+
+// Many jobs may have ended at once. One whose ranks have told how they ended need not wait for the
+// little that Slurm adds; of what nobody has claimed it decides whether the job is lost.
+void SlurmScheduler::give_up_detail(Tracked& tracked) {
+    SlurmAttempt& attempt = tracked.attempt;
+    if (!wants_detail(attempt)) {
+        tracked.detail_wanted.reset();
+        return;
+    }
+    const auto now = clock_.steady();
+    tracked.detail_wanted = tracked.detail_wanted.value_or(now);
+    if (attempt.claimed != 0 && !tracked.in_question &&
+        now - *tracked.detail_wanted >= kWithoutDetail) {
+        take_detail(attempt, SlurmJobDetail{}, patience());
+    }
+}
+
+// What one answer asks for beside ask_some(): the end of surplus copies and of what is left.
 Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
     SlurmAttempt& attempt = tracked->attempt;
-    if (wants_history(attempt, asked)) {
-        std::vector<SlurmJob> rows;
-        bool known = true;
-        if (facts_ && facts_->config.has_accounting()) {
-            const std::int64_t since = attempt.request.intent_at / 1000 - 24L * 3600;
-            auto history =
-                co_await backend_->history(attempt.name, std::max<std::int64_t>(since, 0));
-            known = history.has_value();  // without an answer absence is not proven
-            if (known) {
-                rows = std::move(history->jobs);
-            }
-        }
-        if (known && wants_history(attempt, asked)) {
-            const bool acknowledged = attempt.stage == SlurmAttempt::Stage::known;
-            take_history(attempt, rows, asked, patience());
-            if (attempt.stage == SlurmAttempt::Stage::gone && acknowledged) {
-                ++counters_.forgotten;
-                log::warn("Slurm has forgotten a job that it had acknowledged",
-                          {{"job", attempt.request.job.value},
-                           {"name", attempt.name},
-                           {"claimed", attempt.claimed}});
-            }
-            if (attempt.stage == SlurmAttempt::Stage::refused && attempt.unseen_in_a_row > 0) {
-                ++counters_.refused;
-                log::warn("squeue does not show what Slurm takes; it is not submitted again",
-                          {{"job", attempt.request.job.value},
-                           {"name", attempt.name},
-                           {"what", attempt.message}});
-                const Status all = co_await end_unseen(tracked);
-                if (!all) {
-                    log::warn("cannot cancel a Slurm job",
-                              {{"job", attempt.request.job.value}, {"what", all.error().message}});
-                }
-            }
-        }
+    if (!has_accounting()) {
+        std::vector<SlurmJob> none;
+        co_await settle_history(tracked, std::move(none), asked);
     }
-    if (wants_detail(attempt)) {
-        co_await ask_detail(tracked);
-    }
+    give_up_detail(*tracked);
     // Its end is believed at the next answer.
     if (attempt.seen && attempt.claimed == attempt.id && attempt.claimed != 0 &&
         attempt.last_verdict.end == SlurmEnd::node_fail &&
         !std::exchange(attempt.nodes_asked, true)) {
-        read_tokens_ -= 1;
-        co_await ask_nodes();
+        if (nodes_at_ < asked) {  // a node is lost by all of its jobs at once
+            read_tokens_ -= 1;
+            co_await ask_nodes();
+        }
         if (attempt.seen) {
             take_down_nodes(attempt, nodes_);
         }
@@ -121,8 +192,8 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
     }
     const bool left_over =
         attempt.over && clock_.steady() - attempt.over_at >= options_.over_patience;
-    if (attempt.stage == SlurmAttempt::Stage::known && !attempt.ended() && !attempt.cancelled &&
-        (attempt.cancel_wanted || left_over)) {
+    if (attempt.stage == SlurmAttempt::Stage::known && !attempt.ended() && !wants_detail(attempt) &&
+        !attempt.cancelled && (attempt.cancel_wanted || left_over)) {
         co_await end(tracked, attempt.id);
     }
 }
@@ -136,17 +207,24 @@ Task<void> SlurmScheduler::ask_detail(TrackedPointer tracked) {
     }
     Result<SlurmJobDetail> detail = SlurmJobDetail{};
     if (!ours && attempt.claimed == 0) {
-        attempt.batch_words = co_await last_batch_words(attempt);
+        std::string words = co_await last_batch_words(attempt);
+        if (attempt.id == id) {
+            attempt.batch_words = std::move(words);
+        }
     }
     if (!ours) {
         detail = co_await backend_->detail(id, attempt.name_of(id));
     }
+    tracked->in_question = false;
+    --details_;
     const bool answered = detail || detail.error().code == Errc::not_found;
     // What nobody has claimed waits for the answer: it decides whether the job is lost.
     if (attempt.id == id && wants_detail(attempt) && (answered || attempt.claimed != 0)) {
         attempt.abandoned = ours && attempt.claimed == 0;
         take_detail(attempt, detail.value_or(SlurmJobDetail{}), patience());
     }
+    tell(*tracked);
+    forget_ended();
 }
 
 // It is written down before: the cancel is done by the jobs' user, and the next daemon would take

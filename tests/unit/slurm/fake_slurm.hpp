@@ -64,6 +64,7 @@ class FakeSlurm final : public SlurmBackend {
     }
     Task<Result<JobTable>> jobs() override {
         ++queries;
+        details_before = details;
         if (!answers) {
             co_return fail(Errc::unavailable, "no controller");
         }
@@ -89,6 +90,10 @@ class FakeSlurm final : public SlurmBackend {
     }
     Task<Result<JobTable>> history(std::string, std::int64_t) override {
         ++histories;
+        net::steady_timer pause{io_};
+        while (accounting_hangs && !stopped) {
+            co_await sleep_on(pause, std::chrono::milliseconds{1});
+        }
         if (!accounting_answers) {
             co_return fail(Errc::unavailable, "slurmdbd is down");
         }
@@ -105,6 +110,7 @@ class FakeSlurm final : public SlurmBackend {
     Task<Result<SlurmJobDetail>> detail(std::int64_t, std::string name) override {
         EXPECT_TRUE(is_slurm_job_name(name)) << name;
         ++details;
+        most_details = std::max(most_details, details - details_before);
         if (!answers) {
             co_return fail(Errc::unavailable, "no controller");
         }
@@ -148,12 +154,15 @@ class FakeSlurm final : public SlurmBackend {
     int queries = 0;
     int node_queries = 0;
     int details = 0;
+    int details_before = 0;         // the last query
+    int most_details = 0;           // between two queries
     int exit_code = 0;              // of every job that has failed
     std::int64_t submitted_at = 0;  // of every job
     std::int64_t started_at = 0;
     std::int64_t ended_at = 0;
     bool accounting = false;
     bool accounting_answers = true;
+    bool accounting_hangs = false;
     int histories = 0;
     std::string estimated;  // the script that was asked about last
     int estimates = 0;

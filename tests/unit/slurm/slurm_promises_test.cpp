@@ -64,6 +64,68 @@ TEST_F(SlurmPromises, WithoutAnAnswerOfAccountingNoJobCountsAsNeverBeen) {
     EXPECT_EQ(slurm_->submissions, 2);
 }
 
+// Each ended job was a question of its own, all of them at one answer and beside the budget.
+TEST_F(SlurmPromises, QuestionsAboutManyEndedJobsKeepToTheBudget) {
+    constexpr int kJobs = 40;
+    constexpr double kRate = 50;
+    const auto begun = std::chrono::steady_clock::now();
+    SlurmScheduler::Options options;
+    options.reads_per_second = kRate;
+    options.submissions_per_second = 1000;
+    start(options);
+    slurm_->state = "RUNNING";
+    std::vector<AttemptRequest> jobs;
+    for (int i = 0; i < kJobs; ++i) {
+        jobs.push_back(request(job_name(i)));
+        until([&] { return hand_over(jobs.back()); });
+        scheduler_->claimed(jobs.back().job, 1, last_.id);
+    }
+    for (const AttemptRequest& job : jobs) {
+        scheduler_->expect_end(job.job, 1);
+    }
+    slurm_->state = "COMPLETED";
+    until([&] {
+        return std::all_of(jobs.begin(), jobs.end(), [&](const AttemptRequest& job) {
+            return look(job).state == AllocationState::ended;
+        });
+    });
+    EXPECT_EQ(slurm_->details, kJobs);
+    EXPECT_LE(slurm_->most_details, 4) << "at one answer";
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+    // The burst, and what one round may be ahead.
+    EXPECT_LE(slurm_->queries + slurm_->details, 4 + 5 + kRate * took.count());
+}
+
+// slurmdbd hangs: no job's state was looked at for as long as all questions took, one after
+// another.
+TEST_F(SlurmPromises, AnAccountingThatHangsHoldsUpOnlyWhatItIsAskedAbout) {
+    prepare_ = [](FakeSlurm& slurm) {
+        slurm.accounting = true;
+        slurm.accounting_hangs = true;
+    };
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    start(options);
+    slurm_->state = "RUNNING";
+    AttemptRequest purged = request(job_name(1));
+    until([&] { return hand_over(purged); });
+    const std::int64_t number = slurm_->ids;
+    AttemptRequest other = request(job_name(2));
+    until([&] { return hand_over(other); });
+    until([&] { return look(other).state == AllocationState::running; });
+    scheduler_->claimed(other.job, 1, last_.id);
+    slurm_->names.erase(number);
+    until([&] { return slurm_->histories == 1; });
+    scheduler_->expect_end(other.job, 1);
+    slurm_->state = "COMPLETED";
+    until([&] { return look(other).state == AllocationState::ended; });
+    EXPECT_EQ(slurm_->histories, 1) << "asked once at a time";
+    EXPECT_EQ(look(purged).kind, Observation::Kind::state) << "its absence is not proven";
+    slurm_->accounting_hangs = false;
+    until([&] { return look(purged).kind == Observation::Kind::absent; });
+}
+
 TEST_F(SlurmPromises, AScriptThatCannotBeWrittenIsTriedAgainAndRefusesNothing) {
     begin();
     AttemptRequest job = request(job_name(1));
