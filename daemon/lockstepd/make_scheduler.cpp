@@ -97,13 +97,16 @@ std::string home_of(const std::string& user) {
     return found == nullptr ? "" : found->pw_dir;
 }
 
-// Where the batch script looks for srun first: beside the sbatch that is found here, as sites have
-// Slurm in one place on all machines. "": where the script looks anyway.
+// Where the batch script looks for srun first: where it is here, as sites have Slurm in one place
+// on all machines, or beside sbatch if it is not here. "": where the script looks anyway.
 std::string srun_folder(const DaemonSettings& settings) {
     if (!settings.slurm_bin_dir.empty()) {
         return settings.slurm_bin_dir;
     }
-    std::string folder = folder_of_sbatch("");
+    std::string folder = folder_of_program("srun", "");
+    if (folder.empty()) {
+        folder = folder_of_program("sbatch", "");
+    }
     if (folder == "/usr/local/bin" || folder == "/usr/bin" || folder == "/bin") {
         return "";
     }

@@ -9,11 +9,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <map>
+#include <utility>
 
 namespace lockstep {
 namespace {
 
 constexpr std::array<const char*, 5> kPrograms{"sbatch", "squeue", "scancel", "scontrol", "sinfo"};
+constexpr std::array<const char*, 2> kOptionalPrograms{"sacct", "srun"};
 constexpr SlurmVersion kOldest{22, 5, 0};
 
 ProgramOutput output_of(const ProcessResult& result) {
@@ -46,33 +49,42 @@ const SlurmPartition* SlurmFacts::partition(std::string_view name) const {
     return found == partitions.end() ? nullptr : &*found;
 }
 
-std::string folder_of_sbatch(const std::string& given) {
+std::string folder_of_program(const std::string& program, const std::string& given) {
     std::vector<std::string> folders{given};
     if (given.empty()) {
         const char* path = std::getenv("PATH");
         folders = split(path != nullptr ? path : "/usr/bin:/bin", ':');
     }
-    const auto found = std::find_if(folders.begin(), folders.end(), [](const std::string& folder) {
-        return !folder.empty() && ::access((folder + "/sbatch").c_str(), X_OK) == 0;
-    });
-    return found == folders.end() ? std::string{} : *found;
+    const auto first_with = [&](const std::string& name) {
+        const auto found =
+            std::find_if(folders.begin(), folders.end(), [&](const std::string& folder) {
+                return !folder.empty() && ::access((folder + "/" + name).c_str(), X_OK) == 0;
+            });
+        return found == folders.end() ? std::string{} : *found;
+    };
+    const std::string beside = first_with("sbatch");
+    const bool there = !beside.empty() && ::access((beside + "/" + program).c_str(), X_OK) == 0;
+    return there ? beside : first_with(program);
 }
 
 SlurmCli::SlurmCli(net::io_context& io, Options options, Called called)
     : options_(std::move(options)), called_(std::move(called)), runner_(io) {}
 
 Status SlurmCli::find_programs() {
-    bin_ = folder_of_sbatch(options_.bin_directory);
+    std::map<std::string, std::string> folders;
     for (const char* program : kPrograms) {
-        if (bin_.empty() || ::access((bin_ + "/" + program).c_str(), X_OK) != 0) {
+        folders[program] = folder_of_program(program, options_.bin_directory);
+        if (folders[program].empty()) {
             return fail(
                 Errc::not_found,
-                std::string{bin_.empty() ? "sbatch" : program} + " of Slurm was not found " +
-                    (bin_.empty() ? options_.bin_directory.empty() ? "on PATH"
-                                                                   : "in " + options_.bin_directory
-                                  : "beside sbatch in " + bin_));
+                std::string{program} + " of Slurm was not found " +
+                    (options_.bin_directory.empty() ? "on PATH" : "in " + options_.bin_directory));
         }
     }
+    for (const char* program : kOptionalPrograms) {
+        folders[program] = folder_of_program(program, options_.bin_directory);
+    }
+    folders_ = std::move(folders);
     return {};
 }
 
@@ -94,7 +106,7 @@ std::vector<std::string> SlurmCli::environment(bool of_a_job) const {
 Task<Result<ProcessResult>> SlurmCli::call(std::string program, std::vector<std::string> arguments,
                                            std::chrono::milliseconds timeout) {
     ProcessCommand command;
-    command.argv.push_back(bin_ + "/" + program);
+    command.argv.push_back(folders_[program] + "/" + program);
     command.argv.insert(command.argv.end(), std::make_move_iterator(arguments.begin()),
                         std::make_move_iterator(arguments.end()));
     command.environment = environment(program == "sbatch");
@@ -144,7 +156,7 @@ Task<Result<SlurmFacts>> SlurmCli::probe() {
     auto listed = parse_show_partitions(output_of(*partitions));
     LOCKSTEP_CO_TRY(listed);
     facts.partitions = std::move(*listed);
-    if (::access((bin_ + "/srun").c_str(), X_OK) == 0) {
+    if (!folders_["srun"].empty()) {
         arguments = {"--help"};
         const auto help = co_await call("srun", std::move(arguments), options_.probe_timeout);
         if (help && !help->timed_out && help->exit_status == 0) {
@@ -197,7 +209,7 @@ Task<Result<SlurmJobDetail>> SlurmCli::detail(std::int64_t id, std::string name)
 
 Task<Result<std::optional<TestOnlyReply>>> SlurmCli::estimate(std::string script) {
     ProcessCommand command;
-    command.argv = {bin_ + "/sbatch", "--test-only"};
+    command.argv = {folders_["sbatch"] + "/sbatch", "--test-only"};
     command.environment = environment(false);
     command.input = std::move(script);
     command.timeout = options_.estimate_timeout;

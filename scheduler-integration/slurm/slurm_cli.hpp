@@ -9,13 +9,16 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
-// `given`, or the first folder of PATH, if sbatch is there and may be run; else "".
-std::string folder_of_sbatch(const std::string& given);
+// Where the program may be run: `given`, if that is not "", else beside the first sbatch on PATH,
+// else, as sbatch may be a site's wrapper there, the first folder of PATH that has it. "" =
+// nowhere.
+std::string folder_of_program(const std::string& program, const std::string& given);
 
 class SlurmCli final : public SlurmBackend {
   public:
@@ -64,7 +67,7 @@ class SlurmCli final : public SlurmBackend {
 
     Options options_;
     Called called_;
-    std::string bin_;
+    std::map<std::string, std::string> folders_;  // of each program; "" = nowhere
     ProcessRunner runner_;
 };
 

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -56,6 +57,40 @@ class SlurmPrograms : public testing::Test {
     net::io_context io_{1};
     std::optional<SlurmCli> cli_;
 };
+
+// A site has a wrapper of its own around sbatch, first on PATH: lockstepd looked for all programs
+// beside it, and did not start.
+TEST_F(SlurmPrograms, AWrapperAroundSbatchHidesNoOtherProgram) {
+    const std::string before = std::getenv("PATH");
+    const std::filesystem::path wrappers = folder_ / "wrappers";
+    std::filesystem::create_directory(wrappers);
+    ASSERT_TRUE(write_file_atomic(wrappers / "sbatch", "#!/bin/sh\necho 'slurm 22.05.8'\n", 0755));
+    write("srun", "");
+    ::setenv("PATH", (wrappers.string() + ":" + folder_.path().string()).c_str(), 1);
+    EXPECT_EQ(folder_of_program("sbatch", ""), wrappers.string());
+    EXPECT_EQ(folder_of_program("squeue", ""), folder_.path().string());
+    EXPECT_EQ(folder_of_program("srun", ""), folder_.path().string());
+    EXPECT_EQ(folder_of_program("sacct", ""), "");
+    EXPECT_EQ(folder_of_program("squeue", wrappers.string()), "") << "nowhere but where it is told";
+    SlurmCli::Options options;
+    options.user = "ada";
+    SlurmCli found{io_, options, nullptr};
+    EXPECT_TRUE(found.find_programs());
+    ::setenv("PATH", before.c_str(), 1);
+    EXPECT_TRUE(run(found.cancel(17, "a")));
+    EXPECT_EQ(calls("scancel"), "--name=a\n17\n");
+}
+
+// Where sbatch and the others are, those beside it are Slurm's of the same release.
+TEST_F(SlurmPrograms, ProgramsBesideSbatchGoBeforeOthersOnThePath) {
+    const std::string before = std::getenv("PATH");
+    const std::filesystem::path old = folder_ / "old";
+    std::filesystem::create_directory(old);
+    ASSERT_TRUE(write_file_atomic(old / "squeue", "#!/bin/sh\n", 0755));
+    ::setenv("PATH", (old.string() + ":" + folder_.path().string()).c_str(), 1);
+    EXPECT_EQ(folder_of_program("squeue", ""), folder_.path().string());
+    ::setenv("PATH", before.c_str(), 1);
+}
 
 // After a crash slurmctld gives numbers out again: then the number alone is somebody else's job.
 TEST_F(SlurmPrograms, ACancelNamesTheJobBesideItsNumber) {
