@@ -303,7 +303,6 @@ CauseClass cause_of(SlurmEnd end, const SlurmEndFacts& facts) {
         case SlurmEnd::oom:
             return CauseClass::oom;
         case SlurmEnd::time_limit:
-        case SlurmEnd::deadline:
             return CauseClass::time_limit;
         case SlurmEnd::cancelled: {
             const bool other =
@@ -317,6 +316,7 @@ CauseClass cause_of(SlurmEnd end, const SlurmEndFacts& facts) {
             return CauseClass::node_lost;
         case SlurmEnd::preempted:
             return CauseClass::preempted;
+        case SlurmEnd::deadline:  // another attempt would be over it as well
         case SlurmEnd::revoked:
             return CauseClass::scheduler;
     }

@@ -114,6 +114,16 @@ TEST(SlurmAttempt, AnEndBeforeAnyAgentCalledInIsTheSchedulersFault) {
     EXPECT_THAT(seen.cause.message, HasSubstr("/runs/x/a1/batch.log"));
 }
 
+TEST(SlurmAttempt, ADeadlineIsSaidToBeOneAndIsNoTimeLimit) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    one.claimed = 17;
+    take_rows(one, {row(17, "DEADLINE")}, kStart + 1s, kPatience);
+    const Observation seen = observe(one, true, "");
+    EXPECT_EQ(seen.state, AllocationState::ended);
+    EXPECT_EQ(seen.cause.kind, CauseClass::scheduler);
+    EXPECT_EQ(seen.cause.message, "Slurm job 17 was over its deadline");
+}
+
 TEST(SlurmAttempt, WhatBeginsLaterOrAfterAnotherJobWaitsForNoNodes) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
     for (const auto& [reason, later] : {std::pair{"BeginTime", true}, std::pair{"Dependency", true},

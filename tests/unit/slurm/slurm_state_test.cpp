@@ -210,7 +210,8 @@ TEST(SlurmState, AnEndHasACauseAndWords) {
     EXPECT_EQ(cause_of(SlurmEnd::failed, {.reason = "BadConstraints"}), CauseClass::scheduler);
     EXPECT_EQ(cause_of(SlurmEnd::oom), CauseClass::oom);
     EXPECT_EQ(cause_of(SlurmEnd::time_limit), CauseClass::time_limit);
-    EXPECT_EQ(cause_of(SlurmEnd::deadline), CauseClass::time_limit);
+    // It was recovered from as a time limit is: another attempt is over the same deadline.
+    EXPECT_EQ(cause_of(SlurmEnd::deadline), CauseClass::scheduler);
     EXPECT_EQ(cause_of(SlurmEnd::cancelled, {.cancelled_by = 1000, .owner = 1000}),
               CauseClass::cancelled_by_user);
     EXPECT_EQ(cause_of(SlurmEnd::cancelled, {.cancelled_by = 0, .owner = 1000}),
