@@ -132,6 +132,18 @@ void rewrite_slurm(Variables& out, const JobSpec& spec, const RankPlace& place) 
     }
 }
 
+// The allocation has the spares as well, and the nodes that are lost: scripts take it for the
+// world.
+void rewrite_allocation(Variables& out, const RankPlace& place) {
+    if (const auto nodes = out.find("SLURM_JOB_NUM_NODES"); nodes != out.end()) {
+        nodes->second = std::to_string(place.nodes);
+    }
+    if (const auto list = out.find("SLURM_JOB_NODELIST");
+        list != out.end() && !place.hosts.empty()) {
+        list->second = comma_joined(place.hosts);
+    }
+}
+
 void add_lockstep(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["LOCKSTEP_JOB_ID"] = place.job_id;
     out["LOCKSTEP_JOB_NAME"] = spec.name;
@@ -218,6 +230,9 @@ std::map<std::string, std::string> rank_environment(
     }
     if (spec.launch == Launch::rank) {
         rewrite_slurm(out, spec, place);
+    }
+    if (spec.launch != Launch::task) {
+        rewrite_allocation(out, place);
     }
     if (spec.launch == Launch::node) {
         add_node_launch(out, spec, place);

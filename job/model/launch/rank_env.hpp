@@ -56,9 +56,11 @@ struct RankPlace {
 // the job's setup made of it: spec_environment.hpp), the framework's contract and the spec's
 // `environment` (which wins, except over LOCKSTEP_*). Scrubs what would mislead a rank: SLURM_*
 // task variables that disagree, PMI*, PMIX*, OMPI_*, other launchers' variables, LOCKSTEP_*,
-// proxies (no_proxy is extended instead). With launch node: what launchers of several processes
-// take for their defaults, and nothing that says that this were a rank. With launch task
-// `inherited` is of the task that srun has started: what Slurm and its PMI told it stays.
+// proxies (no_proxy is extended instead). SLURM_JOB_NUM_NODES and SLURM_JOB_NODELIST, where it has
+// them, become those of the world: spares and lost nodes are none of it. With launch node: what
+// launchers of several processes take for their defaults, and nothing that says that this were a
+// rank. With launch task `inherited` is of the task that srun has started: what Slurm and its PMI
+// told it stays.
 std::map<std::string, std::string> rank_environment(
     const JobSpec& spec, const RankPlace& place,
     const std::map<std::string, std::string>& inherited);

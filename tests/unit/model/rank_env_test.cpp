@@ -327,6 +327,22 @@ TEST(RankEnvironment, InsideAStepEverySlurmVariableAgreesWithTheRank) {
     EXPECT_EQ(slurm, expected);
 }
 
+// An allocation of four nodes with a spare, one of which is lost: scripts counted three or four.
+TEST(RankEnvironment, TheAllocationsNodesAreThoseOfTheWorld) {
+    const Variables agent{{"SLURM_JOB_NUM_NODES", "4"}, {"SLURM_JOB_NODELIST", "n[1-4]"}};
+    for (const Launch launch : {Launch::rank, Launch::node}) {
+        JobSpec mine = spec(Framework::pytorch);
+        mine.launch = launch;
+        const Variables out = rank_environment(mine, place(), agent);
+        EXPECT_EQ(out.at("SLURM_JOB_NUM_NODES"), "2");
+        EXPECT_EQ(out.at("SLURM_JOB_NODELIST"), "n1,n2");
+    }
+    JobSpec tasks = spec(Framework::mpi);
+    tasks.launch = Launch::task;
+    EXPECT_EQ(rank_environment(tasks, place(), agent).at("SLURM_JOB_NUM_NODES"), "4")
+        << "srun has told it so";
+}
+
 TEST(RankEnvironment, WithoutSlurmNoneOfItsVariablesIsInvented) {
     for (const auto& [name, value] : rank_environment(spec(Framework::pytorch), place(), {})) {
         EXPECT_FALSE(name.starts_with("SLURM_")) << name;
