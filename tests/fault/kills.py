@@ -1,4 +1,4 @@
-"""`tests/fault/run kills`: jobs come in while lockstepd and slurmctld are killed and sbatch lies."""
+"""`tests/fault/run kills`: jobs come in while lockstepd and slurmctld are killed, and sbatch and squeue lie."""
 
 import collections
 import contextlib
@@ -13,7 +13,7 @@ import time
 from cluster import SlurmCluster
 from evidence import FINAL, judge, listed_jobs, read_starts, show, slurm_rows
 from lockstep_slurm import SlurmDaemon
-from lying_sbatch import MODES, LyingSbatch
+from lying_sbatch import MODES, SQUEUE_MODES, LyingSbatch, LyingSqueue
 from players import QUARANTINE, Controller, Operator, Submitters
 
 CLUSTER = {"nodes": 2, "cpus": 1000, "memory_mb": 1_000_000, "gpus": 0, "min_job_age": 7200, "quick_loss": True,
@@ -32,8 +32,10 @@ class Campaign:
         self.starts = root / "starts"
         self.daemon = SlurmDaemon(root, cluster, *ARGUMENTS)
         self.sbatch = LyingSbatch(root / "bin")
+        self.squeue = LyingSqueue(self.sbatch.folder)
         self.counts = collections.Counter()
         self.lies = collections.Counter()
+        self.squeue_lies = collections.Counter()
         self.kills = 0
         self.begun = time.monotonic()
         self.told = self.begun
@@ -62,7 +64,8 @@ class Campaign:
         self.counts["in flight"] += posting or handing
 
     def new_period(self, last):
-        """How sbatch will be until the next kill: itself, behind a wrapper, or behind one that lies."""
+        """How sbatch will be until the next kill: itself, behind a wrapper, or behind one that lies; and squeue, where
+        it is not itself."""
         choice = self.rng.random()
         self.daemon.bin_dir = None if choice < 0.5 or last else self.sbatch.folder
         mode = "honest"
@@ -70,6 +73,11 @@ class Campaign:
             mode = self.rng.choice(MODES)
             self.lies[mode] += 1
         self.sbatch.mode = mode
+        mode = "honest"
+        if self.daemon.bin_dir and self.rng.random() < 0.4:
+            mode = self.rng.choice(SQUEUE_MODES)
+            self.squeue_lies[mode] += 1
+        self.squeue.mode = mode
 
     def kill_while_starting(self):
         with open(self.daemon.log, "ab") as log:
@@ -130,7 +138,8 @@ class Campaign:
             self.told = now
             print(f"{now - self.begun:6.0f} s  {len(self.submitters.accepted)} accepted, "
                   f"{len(read_starts(self.starts))} started, {self.kills} kills, sbatch: "
-                  f"{self.sbatch.mode if self.daemon.bin_dir else 'itself'}", flush=True)
+                  f"{self.sbatch.mode if self.daemon.bin_dir else 'itself'}, squeue: "
+                  f"{self.squeue.mode if self.daemon.bin_dir else 'itself'}", flush=True)
 
     def settle(self, seconds):
         """Until every job has ended and none waits or runs in Slurm, or the time is up. COMPLETING
@@ -212,6 +221,7 @@ def print_table(campaign, controller, totals, loaded, whole):
         ("freezes of slurmctld", f"{controller.done['freeze']} (longest {controller.longest:.0f} s)"),
         ("times a node that slurmctld drained was resumed", campaign.operator.resumed),
         ("periods with an sbatch that lies", f"{sum(campaign.lies.values())} {dict(campaign.lies)}"),
+        ("periods with a squeue that lies", f"{sum(campaign.squeue_lies.values())} {dict(campaign.squeue_lies)}"),
         ("requests cut off or refused / keys sent again", f"{submitters.broken} / {submitters.replayed}"),
         ("submissions of unknown outcome, told", log("a submission of unknown outcome")),
         ("found in Slurm by name and taken up", log("found in Slurm and taken up")),

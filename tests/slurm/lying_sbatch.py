@@ -4,6 +4,8 @@ truth, or nothing, as the file `mode` beside it tells.
     lie = LyingSbatch(folder)
     daemon.bin_dir = lie.folder
     lie.mode = "timeout"
+
+And for squeue, beside it: LyingSqueue(lie.folder).mode = "empty".
 """
 
 import pathlib
@@ -50,6 +52,28 @@ case $mode in
 esac
 """
 
+# Each while sbatch goes on: an answer that takes its time, none, one that shows no job and one that was cut
+# off, both with status 0.
+SQUEUE_MODES = ("slow", "fail", "empty", "cut")
+
+# What hides jobs does so for eight seconds: a job that counts as forgotten is handed in again, and what comes
+# then must not run beside it. Of a squeue that shows nothing for longer the jobs are given up on purpose.
+SQUEUE = """#!/bin/bash
+folder=$(dirname "$0")
+mode=$(cat "$folder/squeue-mode")
+age=$(($(date +%s) - $(stat -c %Y "$folder/squeue-mode")))
+case $mode in
+    empty | cut) [ "$age" -lt 8 ] || mode=honest ;;
+esac
+case $mode in
+    slow) sleep 3; exec {real} "$@" ;;
+    fail) echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1 ;;
+    empty) ;;
+    cut) all=$({real} "$@") || exit; printf %s "${all:0:$((${#all} / 2))}" ;;
+    *) exec {real} "$@" ;;
+esac
+"""
+
 
 def programs_with_sbatch(folder, script):
     """A folder of Slurm's programs with this script in sbatch's place."""
@@ -62,20 +86,38 @@ def programs_with_sbatch(folder, script):
     return folder
 
 
-class LyingSbatch:
-    """A folder for --slurm-bin-dir."""
+class Liar:
+    """A program whose way to be is in a file beside it."""
 
-    def __init__(self, folder):
-        self.folder = programs_with_sbatch(folder, SBATCH.replace("{real}", program_path("sbatch")))
+    def __init__(self, folder, mode_file):
+        self.folder = folder
+        self.mode_file = folder / mode_file
         self.mode = "honest"
 
     @property
     def mode(self):
-        return (self.folder / "mode").read_text().strip()
+        return self.mode_file.read_text().strip()
 
     @mode.setter
     def mode(self, mode):
-        """In one step: an sbatch that reads it meanwhile finds the old one or the new one."""
-        new = self.folder / "mode.new"
+        """In one step: one that reads it meanwhile finds the old one or the new one."""
+        new = self.mode_file.with_suffix(".new")
         new.write_text(mode)
-        new.rename(self.folder / "mode")
+        new.rename(self.mode_file)
+
+
+class LyingSbatch(Liar):
+    """A folder for --slurm-bin-dir."""
+
+    def __init__(self, folder):
+        super().__init__(programs_with_sbatch(folder, SBATCH.replace("{real}", program_path("sbatch"))), "mode")
+
+
+class LyingSqueue(Liar):
+    """In the folder of a LyingSbatch."""
+
+    def __init__(self, folder):
+        super().__init__(folder, "squeue-mode")
+        (folder / "squeue").unlink()
+        (folder / "squeue").write_text(SQUEUE.replace("{real}", program_path("squeue")))
+        (folder / "squeue").chmod(0o755)
