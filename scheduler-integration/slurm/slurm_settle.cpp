@@ -18,7 +18,6 @@ namespace {
 
 // At each answer, and of each kind in flight.
 constexpr std::size_t kQuestions = 4;
-constexpr auto kWithoutDetail = std::chrono::minutes{2};
 
 // squeue says that a job lost a node, and only sinfo which.
 void take_down_nodes(SlurmAttempt& attempt, const std::vector<ClusterNode>& nodes) {
@@ -143,7 +142,7 @@ void SlurmScheduler::give_up_detail(Tracked& tracked) {
     const auto now = clock_.steady();
     tracked.detail_wanted = tracked.detail_wanted.value_or(now);
     if (attempt.claimed != 0 && !tracked.in_question &&
-        now - *tracked.detail_wanted >= kWithoutDetail) {
+        now - *tracked.detail_wanted >= limits::kSlurmDetailPatience) {
         take_detail(attempt, SlurmJobDetail{}, patience());
     }
 }

@@ -1,5 +1,6 @@
 """Every alert and recording rule of deploy/prometheus, played by promtool: each alert fires on what it is
 for, with the labels its summary names, and not on its look-alike."""
+# size: a case for each alert and its look-alikes, with the rules read once
 
 import json
 import pathlib
