@@ -36,8 +36,10 @@ struct StepResult {
     double step_seconds = 0.0;   // from the end of the step before to the end of this one
     double data_wait_seconds = 0.0;
     double forward_seconds = 0.0;
-    double backward_seconds = 0.0;   // the all-reduce of earlier buckets runs meanwhile
-    double comm_wait_seconds = 0.0;  // waited for the other ranks after backward
+    double backward_seconds = 0.0;  // the all-reduce of earlier buckets runs meanwhile
+    // Waited for the other ranks, which no other phase counts: after backward, and in a pipeline on
+    // the CPU in every send to a neighbouring stage and receive from one.
+    double comm_wait_seconds = 0.0;
     double optimizer_seconds = 0.0;
     // parameter_server: steps of other workers between this one's reading of the parameters and
     // the use of its gradient. −1: no servers.

@@ -30,7 +30,8 @@ Status Pipeline::send_on(const at::Tensor& values) {
         std::array<std::int64_t, 1 + kActivationDimensions> head{};
         head[0] = static_cast<std::int64_t>(sample.size());
         std::copy(sample.begin(), sample.end(), head.begin() + 1);
-        const Status sent = all_.send({head.data(), head.size(), Dtype::i64, Device::cpu}, next());
+        const Status sent = exchange(
+            [&] { return all_.send({head.data(), head.size(), Dtype::i64, Device::cpu}, next()); });
         if (!sent) {
             return sent;
         }
@@ -41,8 +42,9 @@ Status Pipeline::send_on(const at::Tensor& values) {
 Result<at::Tensor> Pipeline::receive(std::int64_t size) {
     if (received_shape_.empty()) {
         std::array<std::int64_t, 1 + kActivationDimensions> head{};
-        const Status got =
-            all_.recv({head.data(), head.size(), Dtype::i64, Device::cpu}, previous());
+        const Status got = exchange([&] {
+            return all_.recv({head.data(), head.size(), Dtype::i64, Device::cpu}, previous());
+        });
         LOCKSTEP_TRY(got);
         received_shape_.assign(head.begin() + 1, head.begin() + 1 + head[0]);
     }
@@ -63,6 +65,7 @@ Status Pipeline::step(Loader& loader, StepResult& result) {
     if (sums_ != nullptr) {
         sums_->begin();
     }
+    exchanged_ = 0.0;
     std::int64_t seen = 0;
     for (std::int64_t number = 0; seen < result.samples; ++number) {
         const auto start = Clock::now();
@@ -77,12 +80,16 @@ Status Pipeline::step(Loader& loader, StepResult& result) {
             return done;
         }
         const auto computed = Clock::now();
+        const double forward_exchanged = std::exchange(exchanged_, 0.0);
         if (const Status done = backward(micros, seen == result.samples); !done) {
             return done;
         }
         result.data_wait_seconds += std::chrono::duration<double>(ready - start).count();
-        result.forward_seconds += std::chrono::duration<double>(computed - ready).count();
-        result.backward_seconds += since(computed);
+        result.forward_seconds +=
+            std::chrono::duration<double>(computed - ready).count() - forward_exchanged;
+        const double backward_exchanged = std::exchange(exchanged_, 0.0);
+        result.backward_seconds += since(computed) - backward_exchanged;
+        result.comm_wait_seconds += forward_exchanged + backward_exchanged;
     }
     return agree_and_apply(result);
 }
@@ -188,8 +195,9 @@ Status Pipeline::agree_and_apply(StepResult& result) {
     if (const Status reduced = sum_over_chains(); !reduced) {
         return reduced;
     }
-    const double own = sums_ == nullptr ? 0.0  // the GPU's backward ends here, not before
-                                        : since(start) - wait_.waited();
+    const double own = device_.is_cuda()  // the GPU's backward ends here, not before
+                           ? since(start) - wait_.waited()
+                           : 0.0;
     result.backward_seconds += own;
     enum Slot : std::uint8_t { kStop, kCheckpoint, kSquares, kLosses };
     std::vector<double> said(kLosses + static_cast<std::size_t>(place_.chains), 0.0);
@@ -211,7 +219,7 @@ Status Pipeline::agree_and_apply(StepResult& result) {
     will_update();
     const Status applied =
         held_.apply(config_, gradients(), said[kSquares], 1.0 / place_.chains, scaler(), result);
-    result.comm_wait_seconds = std::chrono::duration<double>(received - start).count() - own;
+    result.comm_wait_seconds += std::chrono::duration<double>(received - start).count() - own;
     result.optimizer_seconds = since(received);
     return applied;
 }

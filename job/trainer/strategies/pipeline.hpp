@@ -123,11 +123,19 @@ class Pipeline final : public Strategy {
     // Values of this stage's device to the next one or the one before, and from there.
     Communicator& stages() const { return groups_.gpus ? *groups_.gpus : all_; }
     Stream stream() const { return device_.is_cuda() ? cuda_device::current_stream() : nullptr; }
-    Status send(const at::Tensor& values, std::int32_t to) const {
-        return stages().send(buffer_of_tensor(values), to, stream());
+    // A send or a receive; on the CPU it returns when the neighbour has come as far.
+    template <class Call>
+    Status exchange(const Call& call) {
+        const auto start = Clock::now();
+        const Status done = call();
+        exchanged_ += since(start);
+        return done;
     }
-    Status receive_into(const at::Tensor& values, std::int32_t from) const {
-        return stages().recv(buffer_of_tensor(values), from, stream());
+    Status send(const at::Tensor& values, std::int32_t to) {
+        return exchange([&] { return stages().send(buffer_of_tensor(values), to, stream()); });
+    }
+    Status receive_into(const at::Tensor& values, std::int32_t from) {
+        return exchange([&] { return stages().recv(buffer_of_tensor(values), from, stream()); });
     }
     at::TensorOptions floats_here() const { return at::TensorOptions{at::kFloat}.device(device_); }
     at::Tensor gradients() const {
@@ -168,7 +176,8 @@ class Pipeline final : public Strategy {
     std::unique_ptr<GradientReducer> reducer_;  // with our own loops
     std::unique_ptr<DeviceSums> sums_;          // elsewhere
     at::Tensor loss_;                           // last stage: of the step, weighed; on its device
-    std::vector<std::int64_t> sent_shape_;      // of one sample; empty: none was sent yet
+    double exchanged_ = 0.0;  // seconds in sends and receives, until the step takes them over
+    std::vector<std::int64_t> sent_shape_;  // of one sample; empty: none was sent yet
     std::vector<std::int64_t> received_shape_;
     std::vector<std::size_t> parameter_floats_;  // by stage
     std::vector<std::size_t> buffer_floats_;
