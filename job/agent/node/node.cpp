@@ -351,14 +351,14 @@ Task<void> Node::tick() {
         if (group_.running() && !group_.stopping()) {
             standbys_.look();
         }
-        reports_.flush();
+        reports_.look();
         if (machine_.connected() && std::chrono::steady_clock::now() >= next_beat_) {
             beat();
         }
         if (here_) {
             here_->signal.warn_the_rest(std::chrono::steady_clock::now());
         }
-        co_await sleep_on(tick_timer_, config_.flush);
+        co_await sleep_on(tick_timer_, config_.tick);
     }
 }
 

@@ -35,7 +35,7 @@ struct NodeConfig {
     std::map<std::string, std::string> inherited;  // the agent's own environment
     RankGroup::Timing timing;
     std::chrono::milliseconds settle{5'000};  // for the last acknowledgements, before exit
-    std::chrono::milliseconds flush{250};     // reported rows wait at most this long
+    std::chrono::milliseconds tick{250};      // between looks at processes and printed losses
     std::chrono::milliseconds gpus{1'000};    // between looks at the GPUs
 };
 

@@ -27,7 +27,8 @@ RankReports::RankReports(TaskGroup& tasks, const NodeConfig& config, Parts parts
       config_(config),
       parts_(parts),
       handlers_(std::move(handlers)),
-      telemetry_(config.node_rank) {}
+      telemetry_(config.node_rank),
+      flush_timer_(tasks.io()) {}
 
 void RankReports::ask_keys_again(bool lost) {
     for (const auto& request : keys_.after_reconnect(lost, std::chrono::steady_clock::now())) {
@@ -302,24 +303,35 @@ void RankReports::let_go_of_printed(Rank& rank) {
     }
 }
 
-void RankReports::seen(std::int32_t rank, const RankReport& row) {
-    if (telemetry_.full()) {
-        flush();
-    }
-    telemetry_.add(rank, row);
-}
-
 void RankReports::add_row(std::int32_t rank, const RankReport& report) {
-    if (telemetry_.full()) {
-        flush();
-    }
     if (report.step >= 0) {
         parts_.standbys.stepped(rank - here_.first_rank);
         if (Rank* const known = find(rank)) {
             known->step = std::max(known->step, report.step);
         }
     }
+    keep_row(rank, report);
+}
+
+void RankReports::keep_row(std::int32_t rank, const RankReport& report) {
+    if (telemetry_.full()) {
+        flush();
+    }
     telemetry_.add(rank, report);
+    if (!flush_waits_ && !stopped_) {
+        flush_waits_ = true;
+        flush_timer_.expires_at(pace_.due(std::chrono::steady_clock::now()));
+        tasks_.spawn("flush of reports", flush_later());
+    }
+}
+
+Task<void> RankReports::flush_later() {
+    ErrorCode ec;
+    co_await flush_timer_.async_wait(into(ec));
+    flush_waits_ = false;
+    if (!stopped_) {
+        flush();
+    }
 }
 
 void RankReports::ending(std::int32_t rank) {
@@ -359,7 +371,7 @@ std::int64_t RankReports::last_step(std::int32_t rank) const {
                : here_.ranks[static_cast<std::size_t>(local)].step;
 }
 
-void RankReports::flush() {
+void RankReports::look() {
     const auto now = std::chrono::steady_clock::now();
     for (std::size_t local = 0; local < here_.ranks.size(); ++local) {
         Rank& rank = here_.ranks[local];
@@ -368,7 +380,12 @@ void RankReports::flush() {
             let_go_of_printed(rank);
         }
     }
+}
+
+void RankReports::flush() {
+    look();
     while (const auto batch = telemetry_.take()) {
+        pace_.flushed(std::chrono::steady_clock::now());
         parts_.outbox.batch(*batch);
         handlers_.wake();
     }

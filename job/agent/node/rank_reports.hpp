@@ -9,11 +9,13 @@
 #include "job/agent/node/node_children.hpp"
 #include "job/agent/node/node_config.hpp"
 #include "job/agent/node/outbox.hpp"
+#include "job/agent/ranks/flush_pace.hpp"
 #include "job/agent/ranks/rank_message.hpp"
 #include "job/agent/ranks/report_socket.hpp"
 #include "job/agent/ranks/standbys.hpp"
 #include "job/agent/ranks/step_timer.hpp"
 #include "job/agent/ranks/telemetry_buffer.hpp"
+#include "job/async/asio.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/result.hpp"
 #include "job/model/wire/wire.hpp"
@@ -64,7 +66,7 @@ class RankReports {
     // us a moment later than what it has printed of the same step.
     void captured(std::int32_t rank, const std::vector<RankReport>& reports);
     // What was seen of a rank of any node, which has not said it.
-    void seen(std::int32_t rank, const RankReport& row);
+    void seen(std::int32_t rank, const RankReport& row) { keep_row(rank, row); }
     // Its process has ended: the last chance to read what it has said.
     void ending(std::int32_t rank);
     // The exceptions that it has told of; they are told once.
@@ -74,7 +76,18 @@ class RankReports {
     // Those of the launcher itself, and of processes that nobody knows.
     const std::vector<ExceptionNote>& launcher_notes() const { return here_.launcher_notes; }
 
+    // Lets go of printed losses that waited for a report of the same. Now and then; rows themselves
+    // go by their own pace (flush_pace.hpp).
+    void look();
+    // Rows go now.
     void flush();
+    // The node is over: nothing waits any more.
+    void stop() {
+        stopped_ = true;
+        flush_timer_.expires_at(
+            net::steady_timer::time_point::min());  // also who waits a moment later
+        close();
+    }
     // Reports and values that were refused, ever.
     std::uint64_t refused() const { return bad_ + telemetry_.refused_values(); }
 
@@ -116,6 +129,8 @@ class RankReports {
     void answer(const KvProxy::Origin& origin, const wire::KeyReply& reply);
     void check_world(std::int32_t rank, std::int32_t world_size);
     void add_row(std::int32_t rank, const RankReport& report);
+    void keep_row(std::int32_t rank, const RankReport& report);
+    Task<void> flush_later();
     void let_go_of_printed(Rank& rank);
     Rank* find(std::int32_t rank);
     Rank* speaker_of(Rank& rank, std::uint64_t connection);
@@ -127,6 +142,10 @@ class RankReports {
     Handlers handlers_;
     KvProxy keys_;
     TelemetryBuffer telemetry_;
+    FlushPace pace_;
+    net::steady_timer flush_timer_;
+    bool flush_waits_ = false;  // on the timer
+    bool stopped_ = false;
     std::uint64_t bad_ = 0;
     // By local rank, also of later generations: it printed losses for a while and reported none, so
     // that what it prints need not wait.
