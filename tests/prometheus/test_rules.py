@@ -90,7 +90,11 @@ CASES = {
          ('lockstep_slurm_pending_reason_jobs{reason="PartitionDown"}', "3x5 0x50")]),
     "LockstepIngestDrops": (
         15, [('lockstep_ingest_dropped_samples_total{reason="late"}', rising(60))], {"reason": "late"},
-        [('lockstep_ingest_dropped_samples_total{reason="late"}', "5000x60")]),
+        [('lockstep_ingest_dropped_samples_total{reason="late"}', "5000x60"),
+         ('lockstep_ingest_dropped_samples_total{reason="rate_limited"}', rising(60))]),
+    "LockstepAgentDrops": (
+        15, [("lockstep_agent_dropped_reports_total", rising(60))], {},
+        [("lockstep_agent_dropped_reports_total", "5000x60")]),
     "LockstepRendezvousStuck": (
         # Early enough: after 300 s lockstepd gives the attempt up.
         4, [(f"lockstep_rendezvous_ranks_missing{{{JOB}}}", "3x5 0x60"),

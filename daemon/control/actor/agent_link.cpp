@@ -71,8 +71,8 @@ void AgentLink::on_beat(const wire::Beat& beat) {
         clock_offset = ClockOffset{beat.offset_us, beat.offset_error_us};
     }
     if (accepted && beat.dropped_rows > dropped_rows) {
-        actor_->context().metrics.ingest_dropped(telemetry::DropReason::queue_full,
-                                                 beat.dropped_rows - dropped_rows);
+        actor_->context().metrics.agent_dropped_reports.Increment(
+            static_cast<double>(beat.dropped_rows - dropped_rows));
         dropped_rows = beat.dropped_rows;
     }
 }

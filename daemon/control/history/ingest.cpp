@@ -50,10 +50,13 @@ void Ingest::add(std::shared_ptr<AgentLink> link, const GpuBatch& look) {
     }
     telemetry::JobSeries* series = context_.series.at(job.id.value);
     if (series != nullptr && !series->gpus().take_turn(link->node, context_.now_seconds())) {
+        context_.metrics.ingest_dropped(telemetry::DropReason::rate_limited,
+                                        telemetry::kept_gpu_values(look));
         return;
     }
     if (bytes_ > limits::kIngestBytes / 2) {
-        context_.metrics.ingest_dropped(telemetry::DropReason::queue_full, look.gpus.size());
+        context_.metrics.ingest_dropped(telemetry::DropReason::queue_full,
+                                        telemetry::kept_gpu_values(look));
         return;
     }
     telemetry::Start start{link->attempt(), 0};
@@ -169,12 +172,12 @@ void Ingest::take(AgentLink& link, const Batch& batch, telemetry::JobSeries& ser
     series.stood_still(last_suspension(link.actor()->job()));
     const auto added = series.ingest(batch, link.attempt(), now);
     context_.metrics.ingest_samples.Increment(static_cast<double>(added.samples));
-    if (added.late_rows > 0) {
-        context_.metrics.ingest_dropped(telemetry::DropReason::late, added.late_rows);
+    if (added.late_values > 0) {
+        context_.metrics.ingest_dropped(telemetry::DropReason::late, added.late_values);
     }
-    if (added.bad_rows + added.dropped_values > 0) {
+    if (added.bad_values + added.dropped_values > 0) {
         context_.metrics.ingest_dropped(telemetry::DropReason::bad_frame,
-                                        added.bad_rows + added.dropped_values);
+                                        added.bad_values + added.dropped_values);
     }
     for (const double time : batch.times) {
         context_.metrics.ingest_lag.Observe(std::max(0.0, now - time));

@@ -129,6 +129,9 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
                              "Values received from ranks and kept.")),
       ingest_bytes(counter(*registry, "lockstep_ingest_bytes_total",
                            "Bytes of telemetry batches received.")),
+      agent_dropped_reports(counter(*registry, "lockstep_agent_dropped_reports_total",
+                                    "Reports that agents have lost or refused, by their own count; "
+                                    "one per value where only that was refused.")),
       ingest_queue_depth(
           gauge(*registry, "lockstep_ingest_queue_depth", "Batches received and not yet durable.")),
       ingest_lag(
@@ -168,8 +171,8 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
           gauge(*registry_, "lockstep_store_bytes", "Bytes that series take.", {{"tier", "disk"}})),
       disk_samples_(
           gauge(*registry_, "lockstep_store_samples", "Values kept.", {{"tier", "disk"}})) {
-    constexpr std::array<const char*, kDropReasons> kReasons{"queue_full", "late", "unknown_job",
-                                                             "rate_limited", "bad_frame"};
+    constexpr std::array<const char*, kDropReasons> kReasons{"queue_full", "late", "rate_limited",
+                                                             "bad_frame"};
     static_assert(names_all_of<DropReason>(kReasons));
     auto& dropped = counters(*registry_, "lockstep_ingest_dropped_samples_total",
                              "Values received and not kept; one per frame if it was unreadable.");
@@ -215,8 +218,8 @@ RouteMetrics& DaemonMetrics::route(std::string_view method, std::string_view rou
     return *entry;
 }
 
-void DaemonMetrics::ingest_dropped(DropReason reason, std::uint64_t samples) {
-    dropped_[static_cast<std::size_t>(reason)]->Increment(static_cast<double>(samples));
+void DaemonMetrics::ingest_dropped(DropReason reason, std::uint64_t values) {
+    dropped_[static_cast<std::size_t>(reason)]->Increment(static_cast<double>(values));
 }
 
 Counter& DaemonMetrics::stream_events(std::string_view topic) {

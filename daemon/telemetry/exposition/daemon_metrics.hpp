@@ -24,9 +24,10 @@
 
 namespace lockstep::telemetry {
 
-// Why telemetry was not kept. No drop is silent.
-enum class DropReason : std::uint8_t { queue_full, late, unknown_job, rate_limited, bad_frame };
-inline constexpr std::size_t kDropReasons = 5;
+// Why telemetry was not kept. No drop is silent. rate_limited: looks at GPUs that were not their
+// node's turn, by design (gpu_history.hpp).
+enum class DropReason : std::uint8_t { queue_full, late, rate_limited, bad_frame };
+inline constexpr std::size_t kDropReasons = 4;
 // Why an SSE stream ended.
 enum class StreamEnd : std::uint8_t { client, slow, stopping };
 inline constexpr std::size_t kStreamEnds = 3;
@@ -58,7 +59,8 @@ class DaemonMetrics {
 
     // `route` is the template ("/v1/jobs/{id}"), never a raw path: its values must be few.
     RouteMetrics& route(std::string_view method, std::string_view route);
-    void ingest_dropped(DropReason reason, std::uint64_t samples);
+    // `values`, as ingest_samples counts them; 1 for a frame that could not be read.
+    void ingest_dropped(DropReason reason, std::uint64_t values);
     void stream_ended(StreamEnd why) { stream_ends_[static_cast<std::size_t>(why)]->Increment(); }
     void turned_away(TurnedAway why) { turned_away_[static_cast<std::size_t>(why)]->Increment(); }
     void token_refused() { tokens_refused_->Increment(); }
@@ -77,6 +79,7 @@ class DaemonMetrics {
     prometheus::Gauge& stream_clients;
     prometheus::Counter& ingest_samples;
     prometheus::Counter& ingest_bytes;
+    prometheus::Counter& agent_dropped_reports;  // as agents have counted them
     prometheus::Gauge& ingest_queue_depth;
     prometheus::Histogram& ingest_lag;           // rank clock → stored, seconds
     prometheus::Histogram& event_loop_lag;       // how late a timer of the control thread fires

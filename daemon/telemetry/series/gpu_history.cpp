@@ -135,6 +135,16 @@ std::optional<GpuRows> make_gpu_rows(std::string_view node, const GpuBatch& look
     return out;
 }
 
+std::size_t kept_gpu_values(const GpuBatch& look) {
+    std::size_t out = 0;
+    for (const GpuSample& gpu : look.gpus) {
+        out += static_cast<std::size_t>(
+            std::count_if(kGpuKept.begin(), kGpuKept.end(),
+                          [&gpu](GpuMetric metric) { return std::isfinite(gpu[metric]); }));
+    }
+    return out;
+}
+
 std::string encode_gpu_rows(const GpuRows& rows) {
     std::string out;
     put_flat(out, kGpuRowsMagic);

@@ -49,6 +49,8 @@ struct GpuRows {
 using StepOf = std::function<std::int64_t(const std::vector<std::uint32_t>& ranks)>;
 std::optional<GpuRows> make_gpu_rows(std::string_view node, const GpuBatch& look,
                                      std::uint32_t generation, const StepOf& step_of);
+// Values that they would have.
+std::size_t kept_gpu_values(const GpuBatch& look);
 std::string encode_gpu_rows(const GpuRows& rows);
 bool is_gpu_rows(std::string_view bytes);
 // invalid: not such bytes.

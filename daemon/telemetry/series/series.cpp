@@ -42,6 +42,12 @@ void note_step(GenerationReport& report, std::int64_t step, double time) {
     }
 }
 
+std::size_t values_of_row(const Batch& batch, std::size_t row) {
+    return static_cast<std::size_t>(
+        std::count_if(batch.columns.begin(), batch.columns.end(),
+                      [row](const BatchColumn& column) { return column.present[row] != 0; }));
+}
+
 }  // namespace
 
 JobSeries::JobSeries(std::size_t ranks)
@@ -254,11 +260,13 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
     for (std::size_t row = 0; row < batch.rows(); ++row) {
         if (batch.ranks[row] >= ranks_.size()) {
             ++result.bad_rows;
+            result.bad_values += values_of_row(batch, row);
             continue;
         }
         Rank& rank = ranks_[batch.ranks[row]];
         if (!begin_row(rank, start)) {
             ++result.late_rows;
+            result.late_values += values_of_row(batch, row);
             continue;
         }
         std::fill(values.begin(), values.end(), kAbsent);

@@ -38,7 +38,9 @@ struct Ingested {
     std::size_t rows = 0;            // reports added
     std::size_t samples = 0;         // values in them
     std::size_t late_rows = 0;       // of an earlier generation than the rank's newest report
+    std::size_t late_values = 0;     // in them
     std::size_t bad_rows = 0;        // a rank outside the job
+    std::size_t bad_values = 0;      // in them
     std::size_t dropped_values = 0;  // of metrics beyond limits::kMetricsPerJob
 };
 

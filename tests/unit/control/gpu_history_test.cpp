@@ -10,6 +10,9 @@ class GpuHistoryTest : public HistoryTest {
     // One look at the two GPUs of a node; rank `node` is on the second.
     void see(TestAgent& agent, std::uint32_t node, double time, double use) {
         clock_.advance(std::chrono::milliseconds{600});
+        see_at_once(agent, node, time, use);
+    }
+    static void see_at_once(TestAgent& agent, std::uint32_t node, double time, double use) {
         GpuBatch batch;
         batch.node_rank = node;
         batch.time = time;
@@ -48,6 +51,19 @@ class GpuHistoryTest : public HistoryTest {
         return all.empty() ? 0 : all[0]["points"].size();
     }
 };
+
+TEST_F(GpuHistoryTest, ALookThatIsNotItsNodesTurnIsCountedByItsValues) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    see(first, 0, 1'700'000'000, 0.25);
+    until([&] { return gpus(id)["total"] == 2; }, "a look is kept");
+    see(first, 0, 1'700'000'001, 0.5);
+    const std::string counter = "lockstep_ingest_dropped_samples_total{reason=\"rate_limited\"} ";
+    EXPECT_NE(metrics_text().find(counter + "0\n"), std::string::npos);
+    see_at_once(first, 0, 1'700'000'001, 0.5);  // the clock stands still
+    EXPECT_NE(metrics_text().find(counter + "2\n"), std::string::npos) << "one of each GPU";
+}
 
 TEST_F(GpuHistoryTest, ChunksAndLogOfGpusAnswerAfterRestartsWhileTheJobRunsAndAfterItsEnd) {
     TestAgent first;

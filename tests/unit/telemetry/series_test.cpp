@@ -175,12 +175,27 @@ TEST(JobSeries, RestoringFromTheStoredBatchesGivesTheSameSeries) {
     EXPECT_EQ(live.rank(0).rows(), 13U) << "steps 8 and 9 were replaced";
 }
 
+// One row with a loss and a step time, and a second without a value.
+Batch two_values(std::uint64_t seq, std::uint32_t rank, std::uint32_t generation) {
+    Batch out;
+    out.seq = seq;
+    out.generation = generation;
+    out.node_rank = 1;
+    out.add_row(rank, 7, 1.0);
+    out.set("loss", 0.5);
+    out.set("step_seconds", 0.1);
+    out.add_row(rank, 8, 2.0);
+    return out;
+}
+
 TEST(JobSeries, RowsOfAnEarlierGenerationAreLate) {
     JobSeries job{1};
     job.ingest(batch(1, 0, 0, 0, 4, 2), 1, 0);
     const Ingested late = job.ingest(batch(1, 1, 0, 5, 6, 1), 1, 0);
     EXPECT_EQ(late.late_rows, 2U);
     EXPECT_EQ(late.rows, 0U);
+    const Batch two = two_values(2, 0, 1);
+    EXPECT_EQ(job.ingest(two, 1, 0).late_values, 2U) << "values are counted, not rows";
     EXPECT_EQ(job.rank(0).last_step(), 4);
 }
 
@@ -189,6 +204,7 @@ TEST(JobSeries, RowsOfRanksOutsideTheJobAreCountedAndDropped) {
     const Ingested result = job.ingest(batch(1, 0, 2, 0, 3), 1, 0);
     EXPECT_EQ(result.bad_rows, 4U);
     EXPECT_EQ(result.rows, 0U);
+    EXPECT_EQ(job.ingest(two_values(2, 2, 0), 1, 0).bad_values, 2U) << "values, not rows";
 }
 
 TEST(JobSeries, MetricsBeyondTheLimitAreCountedAndDropped) {
