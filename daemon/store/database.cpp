@@ -429,6 +429,10 @@ Result<std::vector<TokenRow>> Database::tokens() {
     });
 }
 
+const std::optional<Error>& Database::disk_error() const {
+    return impl_->disk_error;
+}
+
 Status Database::limit_pages(std::int64_t pages) {
     return guarded("limit_pages", [&] {
         impl_->db.exec("PRAGMA wal_checkpoint(TRUNCATE)");

@@ -315,6 +315,9 @@ class Database {
     Result<std::optional<StoreIdentity>> identity();  // nothing: it has none yet
     Result<bool> is_foreign_job(const JobId& job);
     Result<CopiedJobs> copied_jobs();
+    // The first error by which SQLite found the file damaged or could not read or write it: what is
+    // on the disk is not known. Nothing: there was none. What does not decode is none.
+    const std::optional<Error>& disk_error() const;
     // Tests: pages the file may have, so that a full disk can be had without one.
     Status limit_pages(std::int64_t pages);
 

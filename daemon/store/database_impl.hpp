@@ -114,7 +114,18 @@ struct Database::Impl {
         return find->executeStep();
     }
 
+    // After a call that failed with `error`. A full disk is no such error: it has room again later.
+    void note_failure(const Error& error) {
+        const int code = ::sqlite3_errcode(db.getHandle());
+        const bool of_disk =
+            code == SQLITE_IOERR || code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+        if (of_disk && error.code != Errc::exhausted && !disk_error) {
+            disk_error = error;
+        }
+    }
+
     SQLite::Database db;
+    std::optional<Error> disk_error;
     // Of all chunks; nothing = not counted yet. Of the connection that writes: a reader's would
     // age.
     std::optional<HistorySize> history;
@@ -123,7 +134,11 @@ struct Database::Impl {
 
 template <class Work>
 auto Database::guarded(std::string_view what, Work&& work) -> Result<decltype(work())> {
-    return lockstep::guarded(what, std::forward<Work>(work), impl_->db.getHandle());
+    auto out = lockstep::guarded(what, std::forward<Work>(work), impl_->db.getHandle());
+    if (!out) {
+        impl_->note_failure(out.error());
+    }
+    return out;
 }
 
 }  // namespace lockstep

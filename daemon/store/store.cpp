@@ -78,6 +78,9 @@ void Store::run() {
         for (auto& read : reads) {
             completions.push_back(read(*database_));
         }
+        if (const std::optional<Error>& error = database_->disk_error()) {
+            give_up(*error);
+        }
         if (!completions.empty()) {
             net::post(io_, [completions = std::move(completions)] {
                 for (const auto& complete : completions) {
@@ -106,8 +109,7 @@ void Store::commit_all(std::vector<Write> writes) {
     if (!outcome && !broken_) {
         database_->rollback();
         if (outcome.error().code == Errc::corrupt || outcome.error().code == Errc::internal) {
-            broken_ = true;
-            fatal(outcome.error());
+            give_up(outcome.error());
         }
     }
     const auto took = std::chrono::steady_clock::now() - start;
@@ -121,7 +123,17 @@ void Store::commit_all(std::vector<Write> writes) {
     });
 }
 
-void Store::fatal(Error error) {
+void Store::distrust(Error error) {
+    enqueue(Read{[this, error = std::move(error)](Database&) {
+        give_up(error);
+        return std::function<void()>{[] {}};
+    }});
+}
+
+void Store::give_up(Error error) {
+    if (std::exchange(broken_, true)) {
+        return;
+    }
     net::post(io_, [this, error = std::move(error)] {
         log::error("the store can no longer be trusted", {{"what", error.message}});
         if (hooks_.on_fatal) {

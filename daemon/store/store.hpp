@@ -65,6 +65,9 @@ class Store {
     template <class T>
     Task<Result<T>> read(std::function<Result<T>(Database&)> work);
 
+    // Another connection to the file has met a disk_error(). Any thread.
+    void distrust(Error error);
+
     // Finishes what is queued, then ends the thread. Idempotent. Completions of calls made before
     // are posted to the io_context as usual.
     void stop();
@@ -84,7 +87,8 @@ class Store {
     Task<Result<T>> write_for(std::function<Result<T>(Database&)> work);
     void run();
     void commit_all(std::vector<Write> writes);
-    void fatal(Error error);
+    void give_up(
+        Error error);  // nothing is written any more; the first time it is told. Store thread.
 
     net::io_context& io_;
     net::executor_work_guard<net::io_context::executor_type> guard_;

@@ -1,4 +1,4 @@
-"""`tests/fault/run writes`: the disk fails or is full at one write of the store, for each of them.
+"""`tests/fault/run writes`: the disk fails or is full at one write or read of the store, for each of them.
 
 A point is an error, a system call and k. strace makes the k-th such call of the thread that writes the event log fail,
 between a job's POST and its end; with ENOSPC, or EDQUOT as a quota says it, all calls from that one on, until there is
@@ -22,7 +22,8 @@ import time
 import harness
 from harness import FINAL, wait_until
 
-CALLS = ("pwrite64", "write", "fdatasync", "fsync", "ftruncate", "openat", "unlink", "mmap")
+CALLS = ("pread64", "pwrite64", "write", "fdatasync", "fsync", "ftruncate", "openat", "unlink", "mmap")
+READS = ("pread64",)
 NO_ROOM = ("ENOSPC", "EDQUOT")
 KEY = {"Idempotency-Key": "the-one"}
 STORE_BROKEN = 70
@@ -135,7 +136,7 @@ def plan(options):
     calm.remove()
     print("calls of the store thread: " + ", ".join(f"{name} {number}" for name, number in counts.items()), flush=True)
     points = [(error, call, k) for error in options.errors for call, number in counts.items()
-              for k in range(1, number + 1)][::options.stride]
+              if call not in READS or error not in NO_ROOM for k in range(1, number + 1)][::options.stride]
     if options.limit and len(points) > options.limit:
         points = [points[i * len(points) // options.limit] for i in range(options.limit)]
     return points

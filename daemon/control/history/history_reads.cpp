@@ -121,7 +121,11 @@ Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
     const std::function<Result<T>()> call = [db = reader_, job = JobId{std::move(job)}, newest,
                                              work = std::move(work), kind, this] {
         StoreSource source{*db, job, kind, newest, ending_};
-        return work(source);
+        auto out = work(source);
+        if (const std::optional<Error>& error = db->disk_error()) {
+            context_.store.distrust(*error);
+        }
+        return out;
     };
     co_return co_await on_thread<Result<T>>(reading_, call);
 }

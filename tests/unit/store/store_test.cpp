@@ -4,15 +4,55 @@
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <future>
 
 namespace lockstep {
 namespace {
 
+// Reads of SQLite fail as on a disk that is about to die.
+bool reads_fail = false;
+
+ssize_t read_or_eio(int fd, void* bytes, std::size_t count) {
+    errno = EIO;
+    return reads_fail ? -1 : ::read(fd, bytes, count);
+}
+ssize_t pread_or_eio(int fd, void* bytes, std::size_t count, off_t at) {
+    errno = EIO;
+    return reads_fail ? -1 : ::pread(fd, bytes, count, at);
+}
+
+// For as long as it is there SQLite reads by the two above.
+class WatchedReads {
+  public:
+    WatchedReads() {
+        put("read", reinterpret_cast<sqlite3_syscall_ptr>(read_or_eio));
+        put("pread", reinterpret_cast<sqlite3_syscall_ptr>(pread_or_eio));
+        put("pread64", reinterpret_cast<sqlite3_syscall_ptr>(pread_or_eio));
+    }
+    WatchedReads(const WatchedReads&) = delete;
+    WatchedReads& operator=(const WatchedReads&) = delete;
+    ~WatchedReads() {
+        reads_fail = false;
+        for (const char* name : {"read", "pread", "pread64"}) {
+            put(name, nullptr);
+        }
+    }
+
+  private:
+    static void put(const char* name, sqlite3_syscall_ptr call) {
+        sqlite3_vfs* const vfs = ::sqlite3_vfs_find(nullptr);
+        vfs->xSetSystemCall(vfs, name, call);  // of the two names of pread() it has one
+    }
+};
+
 class StoreTest : public ::testing::Test {
   protected:
-    void SetUp() override {
+    void SetUp() override { open_store(); }
+    void open_store() {
         Store::Hooks hooks;
         hooks.on_commit = [this](std::chrono::nanoseconds, std::size_t writes) {
             ++commits_;
@@ -197,6 +237,55 @@ TEST_F(StoreTest, AfterAnErrorOfTheDatabaseNothingIsWrittenAnyMore) {
     };
     run(body());
     EXPECT_EQ(fatal_, 1);
+}
+
+// A disk that cannot be read, or is damaged, was told to whoever asked and to nobody else.
+TEST_F(StoreTest, AReadThatTheDiskFailsStopsTheStoreAsAWriteDoes) {
+    JobId job;
+    auto fill = [&]() -> Task<void> {
+        SubmitWrite write = submission(store_->next_seq());
+        // Pages that nobody reads at the start.
+        write.append.row.view = R"({"n":")" + std::string(200'000, ' ') + R"("})";
+        job = write.append.row.id;
+        const auto done = co_await store_->submit(std::move(write));
+        EXPECT_TRUE(done.has_value());
+    };
+    run(fill());
+    store_.reset();
+    io_.restart();
+    const WatchedReads watched;
+    open_store();
+    auto body = [&]() -> Task<void> {
+        const std::function<Result<std::optional<JobRow>>(Database&)> read = [&](Database& db) {
+            reads_fail = true;
+            auto row = db.job(job);
+            reads_fail = false;
+            return row;
+        };
+        const auto row = co_await store_->read<std::optional<JobRow>>(read);
+        EXPECT_FALSE(row.has_value());
+        SubmitWrite write = submission(store_->next_seq());
+        const auto refused = co_await store_->submit(std::move(write));
+        EXPECT_FALSE(refused.has_value());
+        EXPECT_EQ(refused ? Errc::exhausted : refused.error().code, Errc::unavailable);
+    };
+    run(body());
+    EXPECT_EQ(fatal_, 1);
+}
+
+TEST_F(StoreTest, WhatDoesNotDecodeIsTheMatterOfWhoeverAsksForIt) {
+    auto body = [&]() -> Task<void> {
+        const std::function<Result<bool>(Database&)> read = [](Database&) -> Result<bool> {
+            return fail(Errc::corrupt, "a chunk that does not read back");
+        };
+        const auto chunk = co_await store_->read<bool>(read);
+        EXPECT_FALSE(chunk.has_value());
+        SubmitWrite write = submission(store_->next_seq());
+        const auto taken = co_await store_->submit(std::move(write));
+        EXPECT_TRUE(taken.has_value());
+    };
+    run(body());
+    EXPECT_EQ(fatal_, 0);
 }
 
 TEST_F(StoreTest, NothingIsAcceptedAfterItStopped) {
