@@ -1,6 +1,7 @@
 #include "daemon/control/actor/agent_link.hpp"
 
 #include "daemon/control/actor/job_actor.hpp"
+#include "daemon/control/machine/rank_owner.hpp"
 #include "job/base/log.hpp"
 #include "job/model/wire/gpu_batch.hpp"
 
@@ -17,6 +18,45 @@ bool has_begun(const Job& job, std::int32_t attempt, std::uint32_t generation) {
                                     [&](const Attempt& one) { return one.number == attempt; });
     const bool any = found != job.attempts.end() && !found->generations.empty();
     return generation <= (any ? static_cast<std::uint32_t>(found->generations.back().number) : 0);
+}
+
+// What NCCL's RAS tells one agent of all ranks.
+bool is_of_any_rank(const Batch& batch, std::size_t row, const BatchColumn& column) {
+    return batch.steps[row] < 0 && (column.name == "nccl_collectives" || column.name == "nccl_lag");
+}
+
+// Takes out of the batch what one node's agent may not say of another node's ranks: their losses
+// and steps would be whatever that node wants. Returns how many values were; their rows go with
+// them, and the batch keeps its number.
+template <class IsOwn>
+std::size_t leave_out_foreign(Batch& batch, const IsOwn& is_own) {
+    std::size_t foreign = 0;
+    Batch kept;
+    kept.seq = batch.seq;
+    kept.generation = batch.generation;
+    kept.node_rank = batch.node_rank;
+    for (std::size_t row = 0; row < batch.rows(); ++row) {
+        const bool own = is_own(batch.ranks[row]);
+        bool begun = false;
+        for (const BatchColumn& column : batch.columns) {
+            if (column.present[row] == 0) {
+                continue;
+            }
+            if (!own && !is_of_any_rank(batch, row, column)) {
+                ++foreign;
+                continue;
+            }
+            if (!std::exchange(begun, true)) {
+                kept.add_row(batch.ranks[row], batch.steps[row], batch.times[row]);
+            }
+            kept.set(column.name, column.values[row]);
+        }
+        if (own && !begun) {  // a step alone
+            kept.add_row(batch.ranks[row], batch.steps[row], batch.times[row]);
+        }
+    }
+    batch = std::move(kept);
+    return foreign;
 }
 
 }  // namespace
@@ -117,7 +157,17 @@ void AgentLink::on_binary(std::string_view bytes) {
         return;
     }
     last_heard = actor_->context().clock.steady();
-    on_batch_(shared_from_this(), std::move(*batch), std::string{bytes});
+    const Generation* of = find_generation(actor_->job(), attempt(), batch->generation);
+    const auto is_own = [&](std::uint32_t rank) {
+        return runs_rank(of, actor_->job().spec.ranks_per_node(), node_rank, rank);
+    };
+    std::string taken{bytes};
+    if (!std::all_of(batch->ranks.begin(), batch->ranks.end(), is_own)) {
+        const std::size_t foreign = leave_out_foreign(*batch, is_own);
+        actor_->context().metrics.ingest_dropped(telemetry::DropReason::bad_frame, foreign);
+        taken = encode_batch(*batch);
+    }
+    on_batch_(shared_from_this(), std::move(*batch), std::move(taken));
 }
 
 void AgentLink::on_closed() {

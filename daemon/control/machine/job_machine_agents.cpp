@@ -7,6 +7,7 @@
 #include "daemon/control/machine/preflight_run.hpp"
 #include "daemon/control/machine/profile_run.hpp"
 #include "daemon/control/machine/rank_exit.hpp"
+#include "daemon/control/machine/rank_owner.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -14,6 +15,17 @@
 #include <algorithm>
 
 namespace lockstep {
+namespace {
+
+// What a node says stands, but not under the number of a rank of another one.
+std::int32_t own_rank(const Job& job, const Agent& link, std::int32_t generation,
+                      std::int32_t rank) {
+    const bool own = runs_rank(find_generation(job, link.attempt(), generation),
+                               job.spec.ranks_per_node(), link.node_rank, rank);
+    return own ? rank : -1;
+}
+
+}  // namespace
 
 void JobMachine::hear(Draft& draft, AgentInput& input) {
     const auto& link = input.link;
@@ -219,8 +231,7 @@ void JobMachine::exited(Draft& draft, const AgentPtr& link, const wire::Exited& 
     }
     const std::int32_t per_node = job_.spec.ranks_per_node();
     const bool mine = generation != nullptr && generation->number == exited.generation &&
-                      exited.rank >= 0 &&
-                      generation->slot_of(exited.rank / per_node) == link->node_rank;
+                      runs_rank(generation, per_node, link->node_rank, exited.rank);
     if (!mine) {
         draft.fence(link, "EXITED of a rank that is not this agent's");
         return;
@@ -271,7 +282,7 @@ void JobMachine::warned(Draft& draft, const AgentPtr& link, const wire::Warned& 
     event::WarningGiven out;
     out.attempt = draft.job().attempt()->number;
     out.generation = warned.generation;
-    out.rank = std::clamp(warned.rank, -1, draft.job().world_size() - 1);
+    out.rank = own_rank(draft.job(), *link, warned.generation, warned.rank);
     out.node = link->node;
     out.message = printable(std::string_view{warned.message}.substr(0, limits::kWarningBytes));
     draft.add(std::move(out));
@@ -282,7 +293,7 @@ void JobMachine::gpu_xid(Draft& draft, const AgentPtr& link, const wire::GpuXid&
     event::GpuXid out;
     out.attempt = draft.job().attempt()->number;
     out.generation = xid.generation;
-    out.rank = std::clamp(xid.rank, -1, draft.job().world_size() - 1);
+    out.rank = own_rank(draft.job(), *link, xid.generation, xid.rank);
     out.node = link->node;
     out.gpu = xid.gpu;
     out.xid = xid.xid;

@@ -207,6 +207,82 @@ TEST_F(ControlTest, AnAgentCannotSpeakForAnotherNodesRanks) {
     EXPECT_EQ(second.peer->closed, "a batch of another node");
 }
 
+// Its ticket is the job's, which all nodes have: a node's agent wrote another node's losses.
+TEST_F(ControlTest, AnAgentCannotReportAnotherNodesStepsAndLosses) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    Batch rows;
+    rows.seq = 1;
+    rows.generation = 1;
+    rows.add_row(0, 7, 1'700'000'000.0);
+    rows.set("loss", 0.5);
+    rows.add_row(1, 9, 1'700'000'000.0);
+    rows.set("loss", 99.0);
+    rows.set("step_seconds", 1.0);
+    rows.add_row(1, -1, 1'700'000'000.0);  // what NCCL's RAS tells one agent of all ranks
+    rows.set("nccl_collectives", 40.0);
+    first.session->on_binary(encode_batch(rows));
+    until(
+        [&] { return first.peer->last<wire::Ack>() && first.peer->last<wire::Ack>()->batch == 1; },
+        "the batch is acknowledged");
+    EXPECT_EQ(first.peer->closed, "");
+    const auto expect_kept = [&] {
+        const telemetry::JobSeries& series = *context_->series.find(id);
+        EXPECT_EQ(series.rank(0).last_step(), 7);
+        EXPECT_EQ(series.rank(1).last_step(), -1);
+        EXPECT_EQ(series.rank(1).reports(), 1U) << "of NCCL";
+    };
+    expect_kept();
+    EXPECT_THAT(
+        metrics_text(),
+        testing::HasSubstr("lockstep_ingest_dropped_samples_total{reason=\"bad_frame\"} 2\n"));
+    shut_down();
+    boot();
+    until([&] { return context_->series.find(id) != nullptr; }, "what was kept is read back");
+    until([&] { return context_->series.find(id)->rank(1).reports() == 1; }, "all of it");
+    expect_kept();
+}
+
+TEST_F(ControlTest, AnAgentCannotWarnUnderAnotherNodesRank) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    std::uint64_t number = 0;
+    for (const std::int32_t rank : {0, 1}) {
+        first.say(wire::Warned{++number, 1, rank, "warning of " + std::to_string(rank)});
+        wire::GpuXid error;
+        error.event = ++number;
+        error.generation = 1;
+        error.rank = rank;
+        error.xid = 79 + rank;
+        first.say(error);
+    }
+    until(
+        [&] { return first.peer->last<wire::Ack>() && first.peer->last<wire::Ack>()->event == 4; },
+        "ACK");
+    std::vector<Event> events;
+    auto read = [&]() -> Task<void> {
+        const std::function<Result<std::vector<Event>>(Database&)> all = [](Database& db) {
+            return db.events_after(0, 1000);
+        };
+        events = (co_await store_->read<std::vector<Event>>(all)).value();
+    };
+    wait(read());
+    std::vector<std::int32_t> warned;
+    std::vector<std::int32_t> failed;
+    for (const Event& one : events) {
+        if (const auto* warning = std::get_if<event::WarningGiven>(&one.data)) {
+            warned.push_back(warning->rank);
+        }
+        if (const auto* error = std::get_if<event::GpuXid>(&one.data)) {
+            failed.push_back(error->rank);
+        }
+    }
+    EXPECT_EQ(warned, (std::vector{0, -1}));
+    EXPECT_EQ(failed, (std::vector{0, -1}));
+}
+
 TEST_F(ControlTest, GarbageFromAnAgentEndsItsConnectionOnly) {
     TestAgent first;
     TestAgent second;

@@ -1,0 +1,31 @@
+// Whose ranks an agent may speak of: those that its node ran in that generation. Pure functions.
+#pragma once
+
+#include "job/model/job.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lockstep {
+
+// Of the attempt; nullptr: it has not begun.
+inline const Generation* find_generation(const Job& job, std::int32_t attempt,
+                                         std::int64_t number) {
+    const auto at = std::find_if(job.attempts.begin(), job.attempts.end(),
+                                 [&](const Attempt& one) { return one.number == attempt; });
+    if (at == job.attempts.end()) {
+        return nullptr;
+    }
+    const auto found = std::find_if(at->generations.rbegin(), at->generations.rend(),
+                                    [&](const Generation& one) { return one.number == number; });
+    return found == at->generations.rend() ? nullptr : &*found;
+}
+
+// `slot`: the allocation's node. Any rank, of any sign.
+inline bool runs_rank(const Generation* generation, std::int32_t ranks_per_node, std::int32_t slot,
+                      std::int64_t rank) {
+    return generation != nullptr && rank >= 0 && rank / ranks_per_node < INT32_MAX &&
+           generation->slot_of(static_cast<std::int32_t>(rank / ranks_per_node)) == slot;
+}
+
+}  // namespace lockstep
