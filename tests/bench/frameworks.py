@@ -177,6 +177,27 @@ def by_lockstep(program, folder, service, warm=False):
 
 WAYS = {"lockstep": by_lockstep, "lockstep, warm standbys": lambda *given: by_lockstep(*given, warm=True),
         "torchrun": by_torchrun, "ft_launcher": by_nvrx, "Ray Train": by_ray, "torchft": by_torchft}
+OURS = ("lockstep", "lockstep, warm standbys")
+
+
+def add_targets(table, good, runs):
+    """What design asks for: nothing of our own but a second beside the import of torch, and less where processes wait."""
+    table.skip("kill of a rank to the next step of all: native trainer", "NOT RUN", "no way of it here", "≤ 2")
+    if "lockstep" in good:
+        table.add("kill of a rank to the next step of all, without the import of torch: lockstep",
+                  [run["again"] - run["torch imported"] for run in good["lockstep"]], "s", 1, higher_is_better=False)
+    if "lockstep, warm standbys" in good:
+        table.add("kill of a rank to the next step of all, warm: lockstep",
+                  [run["again"] for run in good["lockstep, warm standbys"]], "s", 3, higher_is_better=False)
+    for name in [name for name in OURS if name in good]:
+        table.add(f"kill of a rank to all ranks running again: {name}",
+                  [run["noticed, old ranks gone"] + run["new ranks begin"] for run in good[name]], "s", 1, higher_is_better=False)
+    for key, what in (("start", "Enter to the first step"), ("again", "kill to the next step")):
+        for peer in [name for name in good if name not in OURS]:
+            for ours in OURS if key == "again" else OURS[:1]:
+                both = [(a, b) for a, b in zip(runs[peer], runs.get(ours, ())) if a and b]
+                if both:
+                    table.add(f"{what}: {peer} / {ours}", [a[key] / b[key] for a, b in both], "×")
 
 
 def measure(table, options, daemon):
@@ -216,3 +237,4 @@ def measure(table, options, daemon):
             if name == "Ray Train" and span in NOT_OF_RAY:
                 continue
             table.add(f"  of it {span}: {name}", [run[span] for run in all_of_it], "s", higher_is_better=False)
+    add_targets(table, good, runs)

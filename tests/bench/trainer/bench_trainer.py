@@ -14,6 +14,8 @@ kernel does to wake the reader) over the time of all steps.
 bytes: what two, three and four ranks that share no memory send a step, counted on a loopback interface of
 their own (needs root), against the ring's 2 (n - 1) / n of the gradients. checkpoint: how long a step waits for a
 checkpoint, over the median step, and how much longer the step after one takes in all. start: from exec to the line of the first step, step included.
+
+--rows FILE: the figures as JSON for tests/bench/run, those that have one with their target.
 """
 
 import argparse
@@ -43,6 +45,14 @@ MODELS = {  # name: (data, batch, steps, of them to warm up, context)
     "seq2seq": ("pairs", 32, 40, 10, 16),
 }
 PARTS = ("all_reduce", "bytes", "checkpoint", "start")
+RATIO = {"mnist_convnet": 1.3}  # at least, to DDP
+REPORTING = 0.5                 # at most, in % of a step
+ROWS = []
+
+
+def keep_row(what, values, unit, target="", higher_is_better=True):
+    """`values`: one for each round."""
+    ROWS.append({"what": what, "values": values, "unit": unit, "target": target, "higher_is_better": higher_is_better})
 
 
 def make_texts(folder):
@@ -56,7 +66,7 @@ def make_texts(folder):
 def configuration(options, folder, model, **more):
     data, batch, steps, _, context = MODELS[model]
     out = {"model": model, "batch_size": batch, "max_steps": steps, "epochs": 1000,
-           "checkpoint_every_steps": 0, "export": "none",
+           "checkpoint_every_steps": 0, "export": "none", "loader_workers": options.workers,
            "dataset": {"name": data, "path": str(folder / data)}, **more}
     if data == "digits":
         out.update(train_samples=options.samples, test_samples=200)
@@ -114,9 +124,11 @@ def bench_model(options, folder, model):
     for python, seen in ratios.items():
         print(f"{model}: {statistics.median(seen):.2f} × DDP of torch {names[python]} "
               f"(from {min(seen):.2f} to {max(seen):.2f})")
+        keep_row(f"{model}: native / DDP of torch {names[python]}, samples/s", seen, "×", RATIO.get(model, ""))
     tokens = re.search(r"([0-9]+ tokens/s, MFU [0-9.]+)", line)
     print(f"{model}: reporting {statistics.median(costs):.3f} % of a step"
           + (f", {tokens[1]}" if tokens else ""), flush=True)
+    keep_row(f"{model}: reporting, of a step", costs, "%", REPORTING, higher_is_better=False)
     return min(statistics.median(seen) for seen in ratios.values())
 
 
@@ -199,6 +211,7 @@ def bench_checkpoint(options, folder):
         print(f"checkpoint of {model}, {strategy}, {size:.1f} MB: a step waits {1e3 * statistics.median(waited):.2f} "
               f"ms of {1e3 * step:.1f} ms, {share:.1f} % (worst {100 * max(waited) / step:.1f} %); the step after one "
               f"takes {100 * (after / step - 1):.1f} % longer", flush=True)
+        keep_row(f"checkpoint of {model}, {strategy}: a step waits, of a step", [100 * one / step for one in waited], "%")
 
 
 def bench_start(options, folder):
@@ -210,6 +223,7 @@ def bench_start(options, folder):
         seen.append(steps[0]["time"] - start)
     print(f"start of a rank to the end of its first step: {statistics.median(seen[1:]):.3f} s "
           f"(from {min(seen):.3f} to {max(seen):.3f})", flush=True)
+    keep_row("start of a rank to the end of its first step", seen[1:], "s", higher_is_better=False)
 
 
 def main():
@@ -219,9 +233,10 @@ def main():
     parser.add_argument("--peer", action="append", default=[], metavar="PYTHON", help="one more with a torch")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--samples", type=int, default=20_000, help="images in the data set")
-    parser.add_argument("--workers", type=int, default=0, help="of the peer's DataLoaders")
+    parser.add_argument("--workers", type=int, default=0, help="threads or processes that load, of a rank of either side")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minimum", type=float, default=0.0, help="fail below this ratio to any peer")
+    parser.add_argument("--rows", type=pathlib.Path, help="file for the figures")
     parser.add_argument("--count-bytes", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.train = os.path.abspath(options.train)
@@ -244,6 +259,8 @@ def main():
         for part, bench in zip(PARTS, (bench_all_reduce, bench_bytes, bench_checkpoint, bench_start), strict=True):
             if not options.only or part in options.only:
                 bench(options, folder)
+    if options.rows:
+        options.rows.write_text(json.dumps(ROWS), encoding="utf-8")
     return 0 if not ratios or min(ratios) >= options.minimum else 1
 
 
