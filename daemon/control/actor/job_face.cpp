@@ -60,7 +60,8 @@ void JobFace::describe(telemetry::JobMetricsView& view) const {
     view.grad_norm_zscore = machine_.anomalies().grad_norm_z();
     const Generation* live = job().live_generation();
     // One that is being ended needs nobody: its ranks may take their whole grace period.
-    view.hang = live != nullptr && live->hang.has_value() && !live->first_failure;
+    view.hang = live != nullptr && !live->first_failure &&
+                (live->hang.has_value() || machine_.run().generation.hang_untold);
     const Attempt* attempt = job().attempt();
     const Generation* newest = job().generation();
     view.generation = newest == nullptr ? 0 : newest->number;
@@ -73,11 +74,15 @@ void JobFace::describe(telemetry::JobMetricsView& view) const {
         met ? job().world_size()
             : std::min<std::int64_t>(nodes * job().spec.ranks_per_node(), job().world_size());
     if (!met) {
-        const UnixMillis since = newest == nullptr ? attempt->placed_at
-                                 : newest->open()  ? newest->started_at
-                                                   : newest->finished_at;
-        view.rendezvous_age =
-            static_cast<double>(std::max<UnixMillis>(context_.clock.wall() - since, 0)) / 1000.0;
+        UnixMillis since = newest == nullptr ? attempt->placed_at
+                           : newest->open()  ? newest->started_at
+                                             : newest->finished_at;
+        const UnixMillis now = context_.clock.wall();
+        // While the scheduler has its processes stand still nobody can meet; see WaitClock.
+        if (!attempt->suspensions.empty()) {
+            since = attempt->suspended() ? now : std::max(since, attempt->suspensions.back().to);
+        }
+        view.rendezvous_age = static_cast<double>(std::max<UnixMillis>(now - since, 0)) / 1000.0;
     }
 }
 

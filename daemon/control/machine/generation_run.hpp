@@ -75,6 +75,7 @@ struct GenerationRun {
     std::optional<Time> abort_sent{};
     bool abort_due = false;  // somebody may not have been sent it
     HangWatch hang_watch{};
+    bool hang_untold = false;  // they hang, and limits::kAnomalyEvents hangs before it were told
     // The step of those that are said to wait for a rank in NCCL, when lockstepd first looked.
     std::optional<std::int64_t> desync_step{};
     std::optional<EvidenceRun> evidence{};

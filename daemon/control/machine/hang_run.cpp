@@ -177,6 +177,7 @@ void warn_of_left(Draft& draft, GenerationRun& run, const event::RankExited& lef
 
 // Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
 void watch_for_hang(Draft& draft, AttemptRun& run) {
+    run.generation.hang_untold = false;
     const Generation* live = draft.job().live_generation();
     if (live != nullptr && live->hang) {
         hang_is_over(draft, run.generation);
@@ -203,6 +204,7 @@ void watch_for_hang(Draft& draft, AttemptRun& run) {
     const bool often = draft.job().anomalies[kind] - run.generation.anomalies_before[kind] >=
                        limits::kAnomalyEvents;
     if (!verdict || (often && !end)) {
+        run.generation.hang_untold = verdict && !verdict->starting;
         return;
     }
     if (verdict->starting) {

@@ -448,5 +448,37 @@ TEST(EvidenceOrder, ANodeIsToldWhichOfItsOwnRanksLag) {
     EXPECT_THAT(local_ranks({}, 0, 8), ElementsAre());
 }
 
+// Whoever watches lockstep_job_hang was not told of the ninth: its gauge stayed 0.
+TEST_F(EvidenceTest, AHangIsShownAlsoWhenSoManyWereToldThatItIsNoEvent) {
+    start(R"(},"watch":{"hang_seconds":3)");
+    const auto shown = [&](int hangs) {
+        return metrics_text().find("\nlockstep_job_hang{job_id=\"" + id_ + "\"} " +
+                                   std::to_string(hangs) + "\n") != std::string::npos;
+    };
+    std::uint64_t seq = 0;
+    const auto step = [&] {
+        ++seq;
+        for (const std::size_t node : {0U, 1U}) {
+            say_step(node, seq, static_cast<std::int64_t>(seq));
+        }
+        until([&] { return shown(0); }, "they make steps");
+    };
+    for (std::size_t told = 1; told <= limits::kAnomalyEvents; ++told) {
+        step();
+        stand_still();
+        for (const TestAgent& agent : agents_) {
+            until([&] { return agent.peer->count<wire::Examine>() == told; }, "EXAMINE");
+        }
+        tell_all("hang " + std::to_string(told));
+        until([&] { return shown(1); }, "told");
+    }
+    step();
+    stand_still();
+    until([&] { return shown(1); }, "the ninth");
+    EXPECT_EQ(show(id_)["anomalies"]["hang"], limits::kAnomalyEvents);
+    EXPECT_EQ(agents_[0].peer->count<wire::Examine>(), std::size_t{limits::kAnomalyEvents});
+    step();
+}
+
 }  // namespace
 }  // namespace lockstep

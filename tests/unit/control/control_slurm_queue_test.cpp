@@ -270,5 +270,31 @@ TEST_F(ControlSlurmTest, TheGapOfASuspensionIsNoIntervalBetweenReportsNorAfterAR
     EXPECT_NEAR(interval(), 5, 0.1);
 }
 
+// Nodes that stand still cannot meet: LockstepRendezvousStuck rang.
+TEST_F(ControlSlurmTest, NodesOfASuspendedJobHaveNotBeenMeetingAllTheTime) {
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    TestAgent first = hello_from(0, "17");
+    until([&] { return first.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    first.say(wire::Join{"127.0.0.1", 5000, 1, 0, 0});
+    const auto age = [&] {
+        const std::string line = "\nlockstep_rendezvous_age_seconds{job_id=\"" + id + "\"} ";
+        const std::string text = metrics_text();
+        const auto at = text.find(line);
+        return at == std::string::npos ? -1.0 : std::stod(text.substr(at + line.size()));
+    };
+    clock_.advance(std::chrono::seconds{20});
+    EXPECT_GE(age(), 20);
+    scheduler_.seen.paused = true;
+    scheduler_.seen.message = "Slurm job 17 is suspended: its ranks do not move";
+    until([&] { return happened(id, "suspended"); }, "it is on disk");
+    clock_.advance(std::chrono::seconds{200});
+    EXPECT_EQ(age(), 0);
+    scheduler_.seen.paused = false;
+    until([&] { return told(id, "not suspended any more"); }, "it goes on");
+    clock_.advance(std::chrono::seconds{10});
+    EXPECT_EQ(age(), 10);
+}
+
 }  // namespace
 }  // namespace lockstep
