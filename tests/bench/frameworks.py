@@ -180,9 +180,59 @@ WAYS = {"lockstep": by_lockstep, "lockstep, warm standbys": lambda *given: by_lo
 OURS = ("lockstep", "lockstep, warm standbys")
 
 
+def rank_of_native(job, rank):
+    """The process that is this rank of a native job."""
+    for pid in harness.processes_with("lockstep-train"):
+        try:
+            environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"LOCKSTEP_JOB_ID={job}".encode() in environment and f"RANK={rank}".encode() in environment:
+            return pid
+    raise RuntimeError(f"no process is rank {rank} of {job}")
+
+
+def by_native(service, folder):
+    """Seconds from the kill of a rank of the native trainer to the next step of all, by the ranks' own clocks."""
+    job = service.submit({"name": "bench", "framework": "native", "resources": {"nodes": 1, "ranks_per_node": RANKS},
+                          "train": {"model": "mnist_convnet", "batch_size": 16, "max_steps": 1_000_000, "epochs": 1_000_000,
+                                    "train_samples": 2_000, "test_samples": 200, "checkpoint_every_steps": 20},
+                          "checkpoint": {"directory": str(folder / "checkpoints")}, "recovery": {"max_restarts": 3}})["id"]
+
+    def first_steps(generation):
+        time.sleep(0.05)
+        status, answer = service.api("GET", f"/v1/jobs/{job}/samples?metric=loss&generation={generation}")
+        runs = answer["runs"] if status == 200 else []
+        return runs if len({run["rank"] for run in runs}) == RANKS else None
+
+    try:
+        until(lambda: first_steps(1), "the first step of all ranks")
+        until(lambda: list((folder / "checkpoints").glob("step-*")), "a checkpoint")
+        killed = time.time()
+        os.kill(rank_of_native(job, 1), signal.SIGKILL)
+        runs = until(lambda: first_steps(2), "the next step of all ranks")
+        if min(run["steps"][0] for run in runs) <= 1:
+            raise RuntimeError("it did not begin from the checkpoint")
+        return max(run["times"][0] for run in runs) - killed
+    finally:
+        service.api("POST", f"/v1/jobs/{job}/cancel")
+
+
+def add_native(table, options, daemon):
+    what = "kill of a rank to the next step of all: native trainer"
+    if not (options.bin / "lockstep-train").exists():
+        table.skip(what, "SKIPPED", "lockstep-train is not built (needs LibTorch)", "≤ 2")
+        return
+    with daemon() as service:
+        seen = []
+        for _ in range(options.rounds):
+            with tempfile.TemporaryDirectory(prefix="lockstep-bench-", ignore_cleanup_errors=True) as folder:
+                seen.append(by_native(service, pathlib.Path(folder)))
+    table.add(what, seen, "s", 2, higher_is_better=False)
+
+
 def add_targets(table, good, runs):
     """What design asks for: nothing of our own but a second beside the import of torch, and less where processes wait."""
-    table.skip("kill of a rank to the next step of all: native trainer", "NOT RUN", "no way of it here", "≤ 2")
     if "lockstep" in good:
         table.add("kill of a rank to the next step of all, without the import of torch: lockstep",
                   [run["again"] - run["torch imported"] for run in good["lockstep"]], "s", 1, higher_is_better=False)
@@ -238,3 +288,4 @@ def measure(table, options, daemon):
                 continue
             table.add(f"  of it {span}: {name}", [run[span] for run in all_of_it], "s", higher_is_better=False)
     add_targets(table, good, runs)
+    add_native(table, options, daemon)
