@@ -42,6 +42,16 @@ def told_by(program, *verb):
     return done.stdout + done.stderr if done.returncode == 0 else None
 
 
+def exposure_of(unit_text):
+    """What systemd says of a unit, 0 (closed) to 10."""
+    with tempfile.TemporaryDirectory() as folder:
+        unit = pathlib.Path(folder) / "lockstepd.service"
+        unit.write_text(unit_text)
+        done = subprocess.run(["systemd-analyze", "security", "--offline=true", unit],
+                              capture_output=True, text=True, timeout=60, check=False)
+    return float(re.search(r"exposure level for \S+: ([0-9.]+)", done.stdout + done.stderr)[1])
+
+
 class Flags(unittest.TestCase):
     """Every use of a program in a fenced block or in backticks is one that the program knows."""
 
@@ -441,6 +451,20 @@ class Installed(unittest.TestCase):
             self.assertRegex(unit, r"(?m)^KillMode=process$", name)
             self.assertNotRegex(unit, r"(?m)^(PrivateTmp|DynamicUser|RuntimeDirectory)=", name)
 
+    def test_only_where_no_rank_is_in_its_cgroup_has_lockstepd_a_memory_limit(self):
+        """One that grew took the service node's memory with it; a limit that counts ranks would end them."""
+        page = (harness.SOURCE / "deploy/slurm/README.md").read_text()
+        drop_in = next(block for kind, block in FENCED.findall(page) if kind == "ini")
+        self.assertRegex(drop_in, r"(?m)^MemoryMax=[1-9]\d*G$")
+        for name in ("lockstepd.service", "lockstepd-user.service"):
+            self.assertNotRegex((harness.SOURCE / "deploy/systemd" / name).read_text(), r"(?m)^Memory(Max|High)=", name)
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
+    def test_the_user_unit_is_not_opened_further_than_its_page_says(self):
+        exposure = exposure_of((harness.SOURCE / "deploy/systemd/lockstepd-user.service").read_text())
+        self.assertLessEqual(exposure, 8.0)
+        self.assertIn(f"gives the user unit {exposure} of 10", (harness.SOURCE / "deploy/README.md").read_text())
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
     def test_systemd_takes_the_unit_with_the_drop_in_of_the_slurm_page(self):
         page = (harness.SOURCE / "deploy/slurm/README.md").read_text()
@@ -460,14 +484,9 @@ class Installed(unittest.TestCase):
                 return done.stdout + done.stderr
 
         def exposure(text):
-            """What systemd says of the unit with the drop-in, 0 (closed) to 10."""
-            with tempfile.TemporaryDirectory() as folder:
-                unit = pathlib.Path(folder) / "lockstepd.service"
-                # Offline it reads one file: a later line of a setting counts, as it does in a drop-in.
-                unit.write_text((harness.SOURCE / "deploy/systemd/lockstepd.service").read_text().partition("[Install]")[0] + text)
-                done = subprocess.run(["systemd-analyze", "security", "--offline=true", unit],
-                                      capture_output=True, text=True, timeout=60, check=False)
-            return float(re.search(r"exposure level for \S+: ([0-9.]+)", done.stdout + done.stderr)[1])
+            # Offline it reads one file: a later line of a setting counts, as it does in a drop-in.
+            unit = (harness.SOURCE / "deploy/systemd/lockstepd.service").read_text()
+            return exposure_of(unit.partition("[Install]")[0] + text)
 
         self.assertNotIn("ExecStart", verify(drop_in))
         self.assertLessEqual(exposure(drop_in), 1.5)
