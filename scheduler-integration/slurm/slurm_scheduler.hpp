@@ -72,7 +72,8 @@ class SlurmScheduler final : public SlurmDriver {
         std::chrono::milliseconds idle_most{60'000};
         std::chrono::seconds between_empty{5};   // two answers without it, so far apart
         std::chrono::seconds over_patience{60};  // what is left after a job's end is cancelled
-        std::chrono::seconds unclaimed{180};     // what runs without an agent is cancelled
+        std::chrono::seconds detail_patience{limits::kSlurmDetailPatience};
+        std::chrono::seconds unclaimed{180};  // what runs without an agent is cancelled
         // What may have been cancelled by a person and forgotten by Slurm while no lockstepd looked
         // ends; else it is handed in again.
         bool doubt_ends = false;

@@ -142,7 +142,7 @@ void SlurmScheduler::give_up_detail(Tracked& tracked) {
     const auto now = clock_.steady();
     tracked.detail_wanted = tracked.detail_wanted.value_or(now);
     if (attempt.claimed != 0 && !tracked.in_question &&
-        now - *tracked.detail_wanted >= limits::kSlurmDetailPatience) {
+        now - *tracked.detail_wanted >= options_.detail_patience) {
         take_detail(attempt, SlurmJobDetail{}, patience());
     }
 }

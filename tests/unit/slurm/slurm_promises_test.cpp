@@ -2,6 +2,11 @@
 #include "tests/unit/slurm/slurm_attempt_fixture.hpp"
 #include "tests/unit/slurm/slurm_scheduler_fixture.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
 namespace lockstep {
 namespace {
 
@@ -94,6 +99,31 @@ TEST_F(SlurmPromises, QuestionsAboutManyEndedJobsKeepToTheBudget) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
     // The burst, and what one round may be ahead.
     EXPECT_LE(slurm_->queries + slurm_->details, 4 + 5 + kRate * took.count());
+}
+
+TEST_F(SlurmPromises, WhatItsRanksHaveToldDoesNotWaitForItsTurnToBeAskedAboutForLong) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.submissions_per_second = 1000;
+    options.detail_patience = 0s;
+    start(options);
+    slurm_->state = "RUNNING";
+    std::vector<AttemptRequest> jobs;
+    for (int i = 0; i < 9; ++i) {
+        jobs.push_back(request(job_name(i)));
+        until([&] { return hand_over(jobs.back()); });
+        scheduler_->claimed(jobs.back().job, 1, last_.id);
+    }
+    for (const AttemptRequest& job : jobs) {
+        scheduler_->expect_end(job.job, 1);
+    }
+    slurm_->state = "COMPLETED";
+    until([&] {
+        return std::all_of(jobs.begin(), jobs.end(), [&](const AttemptRequest& job) {
+            return look(job).state == AllocationState::ended;
+        });
+    });
+    EXPECT_EQ(slurm_->details, 4);
 }
 
 // slurmdbd hangs: no job's state was looked at for as long as all questions took, one after
