@@ -1,7 +1,8 @@
 """The web page at 10,000 ranks: a real lockstepd with simulated agents that report once a second, Debian's Chromium.
 
 Steps at 10 Hz come from a relay in measure.mjs, behind lockstepd, which repeats the newest real one: "relay to pixel" is the
-page's part of the way. Agent, network and lockstepd come before it, and no row has the whole. All of it shares the machine's cores.
+page's part of the way. What comes before it, from a simulated agent's batch through lockstepd to the relay, is a row of its own,
+of the real steps at 1 Hz; an agent gathers rows for 20 ms before that. All of it shares the machine's cores.
 """
 
 import json
@@ -21,6 +22,8 @@ ROWS = {
     "bundle": ("page, what it needs at first, gzip", 80, False),
     "overview": ("address to first lines of a 10,000-rank job", 1000, False),
     "ranks": ("address to its heatmap", 1000, False),
+    "came_p50": ("10,000 ranks at 1 Hz, last batch of a step to lockstepd's event: p50", "", False),
+    "came_p95": ("  p95", "", False),
     "emit_p50": ("10,000 ranks at 10 Hz, relay behind lockstepd to pixel: p50", "", False),
     "emit_p95": ("  p95", 150, False),
     "step_cost": ("  main thread for a step: heatmap, band, table", "", False),

@@ -18,6 +18,7 @@ function relay() {
   const newest = new Map();
   let next = 0;
   const emitted = new Map();
+  const came = [];
   const upstream = new URL(url);
   const server = http.createServer((request, response) => {
     const onward = http.request({host: upstream.hostname, port: upstream.port, method: request.method, path: request.url, headers: {...request.headers, 'accept-encoding': 'identity'}}, (answer) => {
@@ -37,6 +38,7 @@ function relay() {
           if (!data) response.write(`${part}\n\n`);
           else {
             const event = JSON.parse(data);
+            if (newest.has(event.metric)) came.push(Date.now() - event.time * 1000);  // its last report; the first may be older
             newest.set(event.metric, event);
             next = Math.max(next, event.step + 1);
           }
@@ -61,7 +63,7 @@ function relay() {
     }
   }, 1000 / kHertz);
   return new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve({
-    address: `http://127.0.0.1:${server.address().port}/`, emitted, close: () => { clearInterval(timer); server.closeAllConnections?.(); server.close(); }})));
+    address: `http://127.0.0.1:${server.address().port}/`, emitted, came, close: () => { clearInterval(timer); server.closeAllConnections?.(); server.close(); }})));
 }
 
 const dist = path.join(prepared, 'dist');
@@ -120,6 +122,10 @@ const seen = await page.evaluate((steps) => new Promise((resolve) => {
 const spent = await busy() - before;
 const late = seen.slice(2).map(([step, at]) => at - (front.emitted.get(step) ?? NaN)).filter((ms) => ms >= 0).sort((a, b) => a - b);
 if (late.length < kSteps / 2) throw new Error(`only ${late.length} of ${kSteps} steps were seen as emitted`);
+const behind = [...front.came].sort((a, b) => a - b);
+if (behind.length < 10) throw new Error(`lockstepd told of ${behind.length} steps`);
+print('came_p50', behind[Math.floor(behind.length * 0.5)], 'ms');
+print('came_p95', behind[Math.floor(behind.length * 0.95)], 'ms');
 print('emit_p50', late[Math.floor(late.length * 0.5)], 'ms');
 print('emit_p95', late[Math.floor(late.length * 0.95)], 'ms');
 print('step_cost', (spent * 1000) / (seen[seen.length - 1][0] - seen[0][0]), 'ms');
