@@ -100,7 +100,8 @@ Status reach_own(const std::string& data, Access& access) {
 // The address is the data directory's, and any token may be for its lockstepd. What nobody else
 // could answer, or this user cannot tell, is left to the certificate and to who listens there.
 bool only_its_own(const std::string& data, const Access& access) {
-    const bool closed = ::access((data + "/lock").c_str(), R_OK | W_OK) != 0 && errno == EACCES;
+    const bool closed =
+        ::access((data + "/lock").c_str(), R_OK | W_OK) != 0 && (errno == EACCES || errno == EROFS);
     return !closed && !access.url.starts_with("https://");
 }
 

@@ -143,7 +143,7 @@ class Sender {
                                       user_text(**stranger) +
                                       " listens; if that is lockstepd's user, lockstep login "
                                       "http://" +
-                                      endpoint.authority() + " keeps it");
+                                      endpoint.authority() + prefix_ + " keeps it");
     }
     Endpoint now() {
         const std::lock_guard lock{mutex_};

@@ -177,7 +177,8 @@ struct OneNode {
     bool told_port = false;      // by --master_port; another is fixed, and every job's
 };
 
-// Several nodes they reach by ssh, and start there what Lockstep knows nothing of.
+// Several nodes they reach by ssh, and start there what Lockstep knows nothing of; or they are told
+// which node they are on.
 Status guess_one_node(Guess& out, std::size_t from, const RunOptions& options,
                       const OneNode& launcher, std::initializer_list<std::string_view> ranks) {
     const std::size_t script = script_of(out.command, from);
@@ -189,9 +190,10 @@ Status guess_one_node(Guess& out, std::size_t from, const RunOptions& options,
     out.ranks_per_node = count_in(given(ranks));
     const std::int64_t here = std::max<std::int64_t>(
         {out.ranks_per_node, options.ranks_per_node, options.gpus_per_node, 1});
-    if (options.nodes > 1 || count_in(given({"--num-nodes"})) > 1 ||
-        count_in(given({"--world-size"})) > here ||
-        !given({"--hostfile", "--host", "-host", "-H"}).empty()) {
+    const bool placed = is_filled_in(given({"--node-rank"}));
+    if (!placed && (options.nodes > 1 || count_in(given({"--num-nodes"})) > 1 ||
+                    count_in(given({"--world-size"})) > here ||
+                    !given({"--hostfile", "--host", "-host", "-H"}).empty())) {
         return fail(not_a_launcher(std::string{launcher.name},
                                    "lockstep run -N NODES -n RANKS_PER_NODE --framework " +
                                        std::string{launcher.framework} + " -- python SCRIPT …"));

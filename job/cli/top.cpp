@@ -246,7 +246,10 @@ class Top {
             view_.take_event(event);
         }
         const TopSort before = choice_.sort;
-        choice_.sort = usual_ ? view_.usual_sort() : before;
+        // Ranks without a value are last in either order, so the first ones speak for all.
+        if (usual_ && answer.asked.offset == 0) {
+            choice_.sort = view_.usual_sort();
+        }
         return choice_.sort != before;
     }
 

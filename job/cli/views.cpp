@@ -170,10 +170,13 @@ std::optional<double> running_seconds(const Json& job, UnixMillis now) {
 
 bool lacks_loss(const Json& job, UnixMillis now) {
     const auto ran = running_seconds(job, now);
+    const std::string state = text_at(job, "state");
+    if (!ran || integer_at(job, "step") || (is_final_state(state) && state != "succeeded")) {
+        return false;  // what failed has another cause
+    }
     // `lockstep run -- hostname` was never to have a loss.
-    const bool should_have =
-        text_at(job, "state") == "succeeded" && text_at(job, "framework") != "command";
-    return ran && !integer_at(job, "step") && (should_have || *ran >= limits::kLossSilenceSeconds);
+    const bool should_have = state == "succeeded" && text_at(job, "framework") != "command";
+    return should_have || *ran >= limits::kLossSilenceSeconds;
 }
 
 Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now,

@@ -401,7 +401,7 @@ test('a link is not said to be spent when lockstepd does not answer', async () =
 });
 
 test('where no loss was found in what the ranks printed the page says how to name it', async () => {
-  const {id} = await daemon.api('POST', 'v1/jobs', {name: 'speechless', framework: 'command', command: ['true']});
+  const {id} = await daemon.api('POST', 'v1/jobs', {name: 'speechless', framework: 'pytorch', command: ['true']});
   await daemon.waitFor(id, (job) => job.state === 'succeeded', 'it ends');
   await goTo(`#/jobs/${id}`);
   await page.getByText('lockstep explain capture says how to name it').waitFor();

@@ -54,6 +54,10 @@ TEST_F(CliRun, ColossalaiAndComposerStartTheRanksOfOneNode) {
     EXPECT_EQ(ranks_of(plan({"composer", "--world_size=8", "train.py"})), 8);
     options_.nodes = 2;
     EXPECT_THAT(refused({"composer", "-n", "8", "train.py"}), HasSubstr("-- python SCRIPT"));
+    EXPECT_EQ(plan({"composer", "-n", "8", "--world_size", "16", "--node_rank", "{node_rank}",
+                    "train.py"})["launch"],
+              "node")
+        << "each node's own is filled in";
     EXPECT_THAT(refused({"colossalai", "run", "train.py"}), HasSubstr("--framework pytorch"));
 }
 

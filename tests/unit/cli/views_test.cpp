@@ -111,7 +111,10 @@ TEST(CliViews, ALossIsLackingOnlyAfterAMinuteOrASuccessWithoutAStep) {
     EXPECT_FALSE(lacking(R"(,"state":"running","step":0)", 60'000));
     const std::string over = R"(,"finished_at":"2025-11-21T01:00:02.000Z")";
     EXPECT_TRUE(lacking(over + R"(,"state":"succeeded")", 2'000));
-    EXPECT_FALSE(lacking(over + R"(,"state":"failed")", 90'000)) << "it has another cause";
+    const std::string later = R"(,"finished_at":"2025-11-21T01:01:30.000Z")";
+    EXPECT_FALSE(lacking(later + R"(,"state":"failed")", 90'000)) << "it has another cause";
+    EXPECT_FALSE(lacking(later + R"(,"state":"cancelled")", 90'000));
+    EXPECT_TRUE(lacking(later + R"(,"state":"succeeded","framework":"command")", 90'000));
     EXPECT_FALSE(lacking(over + R"(,"state":"succeeded","framework":"command")", 2'000));
     EXPECT_TRUE(lacking(R"(,"state":"running","framework":"command")", 60'000));
     EXPECT_FALSE(lacks_loss(Json::parse(R"({"state":"queued"})"), 0));

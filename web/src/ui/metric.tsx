@@ -218,7 +218,7 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
     <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={built.nothing.length ? [...marks ?? [], ...built.nothing] : marks} xKind={view.x} height={height}
       zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX && !view.byTime} clip={view.clip} format={(value, digits) => metricValue(metric, value, digits)} small={small}
       command={gpus ? undefined : seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside} fold={metric} loading={state.value.loading}
-      empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : isOver(job) ? (metric === 'loss' && job.step === undefined ? kNoLoss : 'Nothing was reported.') : 'Nothing was reported yet.'} />{children}</>;
+      empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : isOver(job) ? (metric === 'loss' && job.step === undefined && job.state === 'succeeded' && job.framework !== 'command' ? kNoLoss : 'Nothing was reported.') : 'Nothing was reported yet.'} />{children}</>;
 }
 
 /** Names of what the ranks of a job report, as far as it is shown as charts; undefined: not known yet. */
