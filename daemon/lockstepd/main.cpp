@@ -90,9 +90,7 @@ class Daemon {
         LOCKSTEP_CO_TRY(made);
         scheduler_ = std::move(*made);
         const Status begun = co_await scheduler_->begin();
-        if (!begun) {
-            co_return begun;
-        }
+        LOCKSTEP_CO_TRY(begun);
         ControlSettings control;
         control.runs_dir = runs_directory_of(settings_, data_.path());
         control.copied = std::move(copied_);
@@ -101,6 +99,7 @@ class Daemon {
         control.history_days = settings_.history_days;
         control.keep_days = settings_.keep_days;
         control.keep_bytes = settings_.keep_gb * 1'000'000'000;
+        control.user_bytes = settings_.user_gb * 1'000'000'000;
         control.snapshots_dir = std::filesystem::absolute(data_.path() / "snapshots");
         control.max_series_per_job = static_cast<std::size_t>(settings_.metrics_max_series_per_job);
         control.doubtful_ends_recover = settings_.on_external_cancel == "resubmit";

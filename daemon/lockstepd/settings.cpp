@@ -183,6 +183,13 @@ void declare_users(CLI::App& app, DaemonSettings& settings) {
                    "it: 429 with Retry-After. 0: any number")
         ->envname("LOCKSTEP_USER_SUBMISSIONS")
         ->check(CLI::Range(0, 10'000'000));
+    app.add_option("--user-gb", settings.user_gb,
+                   "GB (10^9 bytes) that one user's jobs may take, over or not: their "
+                   "specifications, counted at once, and their folders below --runs-dir, measured "
+                   "every hour. Who has as much submits no more (429) until jobs are removed; "
+                   "admins do. 0: any")
+        ->envname("LOCKSTEP_USER_GB")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
 }
 
 void declare_notices(CLI::App& app, DaemonSettings& settings) {
@@ -219,7 +226,8 @@ void declare_retention(CLI::App& app, DaemonSettings& settings) {
     app.add_option(
            "--keep-gb", settings.keep_gb,
            "GB (10^9 bytes) that jobs that are over may take below --runs-dir; beyond it the "
-           "oldest are removed as by --keep-days, but for those of the last day; 0: any")
+           "oldest of the user who has most are removed as by --keep-days, but for those of the "
+           "last day; 0: any")
         ->envname("LOCKSTEP_KEEP_GB")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
 }

@@ -52,6 +52,7 @@ struct DaemonSettings {
     std::int32_t user_jobs = static_cast<std::int32_t>(limits::kUserJobs);  // unfinished; 0 = any
     std::int32_t user_submissions =
         static_cast<std::int32_t>(limits::kUserSubmissions);  // a minute
+    std::int64_t user_gb = 0;                                 // that jobs of one take; 0 = any
     std::int64_t history_mb = 10'240;                         // chunks of telemetry on disk
     std::int64_t history_days = 30;                           // 0 = whatever their age
     std::int64_t keep_days = 0;                               // jobs that are over; 0 = for ever

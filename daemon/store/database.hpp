@@ -152,6 +152,7 @@ struct ClockGap {
 struct EndedJob {
     UnixMillis finished_at = 0;
     JobId job{};
+    std::string user{};  // no part of its place
 };
 
 struct RowQuery {

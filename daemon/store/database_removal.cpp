@@ -197,7 +197,7 @@ Result<std::vector<EndedJob>> Database::ended_before(UnixMillis before, const En
     return guarded("old jobs", [&] {
         std::vector<EndedJob> out;
         const auto find = impl_->statement(
-            "SELECT finished_at, id FROM jobs WHERE final = 1 AND finished_at < ?1 AND "
+            "SELECT finished_at, id, user FROM jobs WHERE final = 1 AND finished_at < ?1 AND "
             "(finished_at, id) > (?2, ?3) AND id NOT IN (SELECT job FROM labels WHERE name = "
             "'keep') ORDER BY finished_at, id LIMIT ?4");
         find->bind(1, before);
@@ -205,7 +205,8 @@ Result<std::vector<EndedJob>> Database::ended_before(UnixMillis before, const En
         find->bindNoCopy(3, after.job.value);
         find->bind(4, static_cast<std::int64_t>(limit));
         while (find->executeStep()) {
-            out.push_back({find->getColumn(0).getInt64(), JobId{find->getColumn(1).getString()}});
+            out.push_back({find->getColumn(0).getInt64(), JobId{find->getColumn(1).getString()},
+                           find->getColumn(2).getString()});
         }
         return out;
     });

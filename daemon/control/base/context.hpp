@@ -7,6 +7,7 @@
 #include "daemon/control/base/jobs_account.hpp"
 #include "daemon/control/base/notify_settings.hpp"
 #include "daemon/control/base/runs_folder.hpp"
+#include "daemon/control/base/user_bytes.hpp"
 #include "daemon/control/base/user_quotas.hpp"
 #include "daemon/store/secret_store.hpp"
 #include "daemon/store/store.hpp"
@@ -44,6 +45,7 @@ struct ControlSettings {
     std::int64_t history_days = 30;            // 0 = whatever their age
     std::int64_t keep_days = 0;                // jobs that are over; 0 = for ever
     std::int64_t keep_bytes = 0;               // of jobs that are over, in their folders; 0 = any
+    std::int64_t user_bytes = 0;               // what one user's jobs may take; 0 = any
     std::filesystem::path snapshots_dir{};     // of `lockstep run --snapshot`; "" = none known
     JobsAccount account{};
     CopiedJobs copied{};      // what came with a copy of another's store
@@ -71,6 +73,7 @@ struct ControlContext {
     RunsFolder runs_folder{io, settings.runs_dir};
     TaskGroup tasks{io};
     EventBus bus{};
+    UserBytes stored{};  // told only where settings.user_bytes is a bound
     telemetry::SeriesStore series{};
     telemetry::GpuTable gpus{};
     const SecretStore* secrets = nullptr;  // nullptr: nobody has any

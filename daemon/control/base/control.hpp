@@ -61,7 +61,7 @@ enum class SubmitFailure : std::uint8_t {
     key_reused,      // conflict: the key belongs to another submission, or command of the job
     job_removed,     // conflict: the job of the submission with this key was removed
     render_changed,  // conflict: it would run something else than was rendered
-    user_quota,      // exhausted: the user has or submits too many; retry_after_s says when
+    user_quota,      // exhausted: the user has, submits or stores too much; retry_after_s says when
     too_many_jobs,   // exhausted: all users together have
 };
 struct SubmitError : Error {

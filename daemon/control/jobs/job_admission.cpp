@@ -14,6 +14,11 @@ Result<UserQuotas::Hold> JobAdmission::take_room(const std::string& user, std::s
     return quotas_.take(user, count, context_.settings.of_user, context_.clock.steady());
 }
 
+Status JobAdmission::check_stored(const Caller& caller) const {
+    return caller.admin ? Status{}
+                        : context_.stored.check(caller.user, context_.settings.user_bytes);
+}
+
 WaitingLine::Entry JobAdmission::entry(const Job& job, std::set<std::string> after) {
     WaitingLine::Entry out;
     out.id = job.id.value;

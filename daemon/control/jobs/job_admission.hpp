@@ -30,6 +30,9 @@ class JobAdmission {
 
     // For so many new jobs of the user; exhausted as UserQuotas says.
     Result<UserQuotas::Hold> take_room(const std::string& user, std::size_t count);
+    // exhausted: the caller's jobs take the room on disk that one user's may take. Not of admins,
+    // who have to be able to see to it.
+    Status check_stored(const Caller& caller) const;
     // The job is unfinished from now on.
     void begin(const Job& job) { quotas_.begun(job.user); }
     // The errors are the store's.

@@ -101,6 +101,7 @@ void JobLifecycle::on_finished(JobActor& actor) {
 
 void JobLifecycle::removed(const std::string& id, const std::string& user, JobState state) {
     registry_.remove(id, state);
+    context_.stored.removed(id);
     series_.forget(id);
     metrics_.forget(id);
     gate_.forget(id);

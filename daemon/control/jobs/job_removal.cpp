@@ -29,7 +29,8 @@ JobRemoval::JobRemoval(ControlContext& context, JobRegistry& registry, const Tic
       retention_(
           context, [this](JobId job) { return remove_over(std::move(job), true); },
           [this](const std::string& snapshot) { return snapshot_in_use(snapshot); },
-          [this](JobId job) { return earlier_folder(std::move(job)); }) {}
+          [this](JobId job) { return earlier_folder(std::move(job)); },
+          [this](const std::string& job) { return registry_.find(job) != nullptr; }) {}
 
 Task<Result<fs::path>> JobRemoval::earlier_folder(JobId job) {
     const std::string id = job.value;

@@ -1,11 +1,13 @@
 // Removes what is left of jobs that were removed (chunks of history, files), and jobs that have
 // been over for longer than the settings keep them, or that take more room than the settings give.
-// What a kill interrupts is taken up by the next start. Files go on threads of their own, some
-// jobs' at a time: a checkpoint may be a terabyte, a file system may hang, and neither the other
-// jobs nor the daemon's end wait for that. Control thread only.
+// Measures what each user's jobs take, where the settings bound that: once an hour, and after a
+// start anew. What a kill interrupts is taken up by the next start. Files go on threads of their
+// own, some jobs' at a time: a checkpoint may be a terabyte, a file system may hang, and neither
+// the other jobs nor the daemon's end wait for that. Control thread only.
 #pragma once
 
 #include "daemon/control/base/context.hpp"
+#include "daemon/control/jobs/removal_order.hpp"
 #include "job/async/side_thread.hpp"
 
 #include <chrono>
@@ -24,9 +26,12 @@ class Retention {
     using Remove = std::function<Task<Status>(JobId)>;
     // Whether a job that is not over runs in that snapshot.
     using InUse = std::function<bool(const std::string& snapshot)>;
-    // The folder of a job that is over, if it is of an earlier runs directory; "" = it is not.
+    // The folder of a job, if it is of an earlier runs directory; "" = it is not.
     using EarlierFolder = std::function<Task<Result<std::filesystem::path>>(JobId)>;
-    Retention(ControlContext& context, Remove remove, InUse in_use, EarlierFolder earlier_folder);
+    // Whether the job is not over.
+    using Unfinished = std::function<bool(const std::string& job)>;
+    Retention(ControlContext& context, Remove remove, InUse in_use, EarlierFolder earlier_folder,
+              Unfinished unfinished);
 
     // What is left from before; ages, now and every hour. Until halt().
     void begin();
@@ -38,6 +43,10 @@ class Retention {
     Task<void> tend();
     Task<void> remove_old();
     Task<void> remove_beyond_size();
+    Task<Result<RemovalOrder>> sizes_of_ended(UnixMillis fresh_since);
+    Task<void> measure_users();
+    Task<Status> find_stored();
+    Task<Result<std::int64_t>> measure(const JobId& job);
     Task<Result<std::int64_t>> size_of(const JobId& job);
     Task<void> clear_all();
     Task<void> clear(RemovalRow removal);
@@ -50,13 +59,15 @@ class Retention {
     Remove remove_;
     InUse in_use_;
     EarlierFolder earlier_folder_;
+    Unfinished unfinished_;
     SideThread files_;
     std::map<std::string, std::chrono::steady_clock::time_point> clearing_;  // jobs, since when
     std::set<std::string> later_;  // could not be cleared since the last hour began
     net::steady_timer wake_;
     std::map<std::string, std::int64_t> sizes_;  // bytes, of jobs that are over
     unsigned looks_ = 0;
-    bool waiting_ = false;  // removals since the last look
+    bool stored_found_ = false;  // context_.stored has every job of the store
+    bool waiting_ = false;       // removals since the last look
     bool ending_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/jobs/signature_use.hpp"
+#include "daemon/control/jobs/stored_jobs.hpp"
 #include "daemon/control/jobs/submission_checks.hpp"
 #include "job/async/slices.hpp"
 #include "job/base/limits.hpp"
@@ -92,6 +93,7 @@ struct Submissions::NewJobs {
     SubmitWrite write;
     std::vector<Event> events;
     std::vector<Job> jobs;
+    std::vector<std::int64_t> bytes;          // of each one's specification, where that counts
     std::string signature;                    // "" = none was asked for
     std::vector<StreamMessage> messages;      // of a sweep's events, if somebody listens
     std::shared_ptr<const std::string> view;  // of the first
@@ -193,6 +195,9 @@ Task<SubmitResult<Submissions::NewJobs>> Submissions::make_jobs(const Caller& ca
         data.warnings = *warnings;
         if (request.sweep) {
             data.sweep = i == 0 ? event.job.value : out.jobs.front().id.value;
+        }
+        if (context_.settings.user_bytes > 0) {
+            out.bytes.push_back(specification_bytes(data));
         }
         event.data = std::move(data);
         auto job = start_job(event);
@@ -300,6 +305,9 @@ Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest r
             co_return fail(good.error());
         }
     }
+    if (Status room = admission_.check_stored(caller); !room) {
+        co_return refuse({SubmitFailure::user_quota, std::move(room.error())});
+    }
     const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
     auto hold = admission_.take_room(caller.user, count);
     if (!hold) {
@@ -325,6 +333,9 @@ Task<SubmitResult<Submitted>> Submissions::submit(Caller caller, SubmitRequest r
     out.id = done->id.value;
     hold->keep();
     registry_.count_submitted(made->jobs.size());
+    for (std::size_t i = 0; i < made->bytes.size(); ++i) {
+        context_.stored.add(made->jobs[i].id.value, caller.user, made->bytes[i]);
+    }
     std::vector<JobRegistry::ActorPtr> actors;
     for (Job& job : made->jobs) {
         log::info("job submitted",

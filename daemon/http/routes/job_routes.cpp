@@ -349,7 +349,9 @@ RouteParts submit_job_route(const RouteContext& context) {
     route.handler = SlowHandler{[&control, turns = context.sweeps](HttpRequest request) {
         return submit(control, turns, std::move(request));
     }};
-    route.summary = "Submit a job; it is on disk before the answer.";
+    route.summary =
+        "Submit a job; it is on disk before the answer. 429: the user has, submits or stores as "
+        "much as one user may; detail names the bound.";
     route.headers = {
         {"Idempotency-Key", "string",
          "1..255 visible ASCII characters. The same key with the same body gives the first answer "

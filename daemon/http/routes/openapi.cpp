@@ -290,8 +290,8 @@ std::vector<ParameterDoc> failure_headers(int status) {
                     {"Sec-WebSocket-Version", "string", "The version to ask for: 13."}};
         case 429:
             return {{"Retry-After", "integer",
-                     "Seconds until it is worth trying again; absent "
-                     "where that is not known."}};
+                     "Seconds until it is worth trying again; absent where that is not known, as "
+                     "when the user's jobs take as much of the disk as one user's may."}};
         case 503:
             return {{"Retry-After", "integer", "Seconds until it is worth trying again."}};
         default:

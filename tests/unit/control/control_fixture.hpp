@@ -180,6 +180,7 @@ class ControlTest : public ::testing::Test {
         settings.open_samples = open_samples_;
         settings.keep_days = keep_days_;
         settings.keep_bytes = keep_bytes_;
+        settings.user_bytes = user_bytes_;
         settings.snapshots_dir = folder_ / "snapshots";
         // They go by the real clock: a machine that stands still for seconds after the test has
         // moved its own must not start the patience anew.
@@ -378,6 +379,7 @@ class ControlTest : public ::testing::Test {
     std::string runs_name_ = "runs";                             // the same
     std::int64_t keep_days_ = 0;                                 // from the next boot() on
     std::int64_t keep_bytes_ = 0;                                // the same
+    std::int64_t user_bytes_ = 0;                                // the same
     std::chrono::milliseconds tick_{50};                         // the same
     TestClock clock_;
     TestScheduler scheduler_;

@@ -1,98 +1,18 @@
-// size: every reason for which jobs go, on one fixture
+// size: what goes with a job, by a command or by age, on one fixture
 // Jobs that are removed, by a person or by their age, and what they take on disk.
 #include "daemon/control/jobs/retention.hpp"
 
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
-#include "tests/unit/control/control_fixture.hpp"
+#include "tests/unit/control/retention_fixture.hpp"
 
 #include <gmock/gmock.h>
-
-#include <fstream>
-#include <limits>
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-
-class RetentionTest : public ControlTest {
-  protected:
-    void SetUp() override { ControlTest::SetUp(); }
-
-    template <class T>
-    T run(Task<T> task) {
-        std::optional<T> out;
-        auto keep = [&out](Task<T> inner) -> Task<void> { out.emplace(co_await std::move(inner)); };
-        wait(keep(std::move(task)));
-        return std::move(*out);
-    }
-    // A job that was cancelled, with files as an attempt leaves them.
-    std::string ended(const std::string& extra = "") {
-        // After a cancel the scheduler says "ended", of the next one, too.
-        scheduler_.seen.state = AllocationState::pending;
-        return ended_now(submitted(extra));
-    }
-    // The same of one that the scheduler had already: it knows where its first attempt was made.
-    std::string ended_in_queue() {
-        scheduler_.seen.state = AllocationState::pending;
-        const int before = scheduler_.submissions;
-        const std::string id = submitted("");
-        until([&] { return scheduler_.submissions > before; }, "handed over");
-        until([&] { return state(id) == "queued"; }, "queued");
-        return ended_now(id);
-    }
-    std::string ended_now(const std::string& id) {
-        EXPECT_TRUE(run(control_->cancel(ada_, id)).has_value());
-        until([&] { return state(id) == "cancelled"; }, "cancelled");
-        write(runs(id) / "a1" / "rank-00000.log", 10'000);
-        write(runs(id) / "a1" / "evidence" / "gen-1" / "state", 10'000);
-        write(runs(id) / "checkpoints" / "step-10", 100'000);
-        return id;
-    }
-    SubmitResult<Submitted> submit(const std::string& fields, const std::string& key = "") {
-        const auto json =
-            parse_json(R"({"name":"t","framework":"command","command":["x"])" + fields + "}");
-        SubmitRequest request;
-        request.spec = parse_spec(*json).value();
-        request.idempotency_key = key;
-        return run(control_->submit(ada_, request));
-    }
-    std::string submitted(const std::string& fields) { return submit(fields)->id; }
-    Result<std::string> remove(const std::string& id, bool keep_checkpoints = false) {
-        return run(control_->remove(ada_, id, keep_checkpoints));
-    }
-    // Files and snapshots included.
-    void removals_done() {
-        const auto left = [&] {
-            const std::function<Result<std::vector<RemovalRow>>(Database&)> read =
-                [](Database& db) { return db.unfinished_removals(JobId{}, 10); };
-            const auto rows = run(store_->read<std::vector<RemovalRow>>(read));
-            return !rows || !rows->empty();
-        };
-        until([&] { return !left(); }, "all that was removed is cleared");
-    }
-    std::int64_t bytes_of(const std::string& id) const {
-        const auto never = std::chrono::steady_clock::time_point::max();
-        const DiskUse use = disk_use(runs(id), limits::kFilesOfJob, never);
-        return use.logs + use.evidence + use.checkpoints + use.other;
-    }
-    fs::path runs(const std::string& id) const { return folder_ / "runs" / id; }
-    static void write(const fs::path& file, std::size_t bytes) {
-        fs::create_directories(file.parent_path());
-        std::ofstream{file} << std::string(bytes, 'x');
-    }
-    // Hour by hour, as lockstepd sees them.
-    void days_pass(int days) {
-        clock_.advance(std::chrono::hours{24 * days});
-        constexpr UnixMillis kAnyTime = std::numeric_limits<UnixMillis>::max();
-        ASSERT_TRUE(run(store_->look_at_clock(clock_.wall(), kAnyTime)).has_value());
-    }
-    bool listed(const std::string& id) {
-        return run(control_->list(ada_, JobQuery{}))->find(id) != std::string::npos;
-    }
-};
 
 // It was submitted a second time, by whoever asked once more for a lost answer.
 TEST_F(RetentionTest, ARepeatedSubmissionDoesNotBringBackAJobThatWasRemoved) {
@@ -300,64 +220,6 @@ TEST_F(RetentionTest, JobsGoByTheirAgeButForThoseWithTheLabelKeep) {
     EXPECT_FALSE(show(kept).is_null());
     EXPECT_FALSE(show(young).is_null());
     EXPECT_TRUE(fs::exists(runs(kept)));
-}
-
-TEST_F(RetentionTest, BeyondTheRoomTheyMayTakeTheOldestJobsGo) {
-    std::vector<std::string> ids;
-    for (const char* labels : {"", R"(,"labels":{"keep":"paper"})", "", ""}) {
-        ids.push_back(ended(labels));  // 120 kB
-        days_pass(ids.size() < 4 ? 2 : 0);
-    }
-    keep_bytes_ = 200'000;
-    shut_down();
-    boot();
-    // Three count. The last one, of today, would stay also if it took all of the room alone.
-    until([&] { return show(ids[2]).is_null() && !fs::exists(runs(ids[2])); }, "two go");
-    EXPECT_TRUE(show(ids[0]).is_null());
-    EXPECT_FALSE(show(ids[1]).is_null()) << "it has the label keep";
-    EXPECT_FALSE(show(ids[3]).is_null());
-}
-
-TEST_F(RetentionTest, WhatJustFitsTheRoomStays) {
-    std::vector<std::string> ids;
-    for (int i = 0; i < 3; ++i) {
-        ids.push_back(ended());
-        days_pass(2);
-    }
-    shut_down();
-    keep_bytes_ = bytes_of(ids[1]) + bytes_of(ids[2]);
-    boot();
-    // Files go after all rows of a pass have gone.
-    until([&] { return show(ids[0]).is_null() && !fs::exists(runs(ids[0])); }, "the oldest goes");
-    EXPECT_FALSE(show(ids[1]).is_null()) << "with the last one it takes exactly what they may";
-    EXPECT_FALSE(show(ids[2]).is_null());
-}
-
-TEST_F(RetentionTest, WhatEndedTodayStaysHoweverMuchItTakes) {
-    const std::string old = ended();
-    days_pass(2);
-    const std::string id = ended();
-    keep_bytes_ = 50'000;
-    shut_down();
-    boot();
-    // Files go after all rows of a pass have gone.
-    until([&] { return show(old).is_null() && !fs::exists(runs(old)); }, "the old one goes");
-    EXPECT_FALSE(show(id).is_null());
-    EXPECT_TRUE(fs::exists(runs(id)));
-}
-
-// Days that nobody has seen pass made jobs of an hour ago old enough to go.
-TEST_F(RetentionTest, AClockThatJumpsAheadLetsNoFreshJobGoForItsSize) {
-    const std::string old = ended();
-    days_pass(2);
-    const std::string id = ended();
-    clock_.advance(std::chrono::hours{24 * 40});  // unseen
-    keep_bytes_ = 50'000;
-    shut_down();
-    boot();
-    // Files go after all rows of a pass have gone.
-    until([&] { return show(old).is_null() && !fs::exists(runs(old)); }, "the old one goes");
-    EXPECT_FALSE(show(id).is_null());
 }
 
 // Of history, whose days are other ones; read as hours they would take all of it.

@@ -51,6 +51,16 @@ TEST_F(SubmitRoutesTest, TooManyOfOneUserIs429WithWhenToTryAgain) {
     EXPECT_NE(response.body.find("60 jobs a minute"), std::string::npos) << response.body;
 }
 
+// Nobody knows when the user removes jobs; a tool that waits for it would wait for ever.
+TEST_F(SubmitRoutesTest, TooMuchStoredByOneUserIs429WithoutATime) {
+    control_.submit_error = SubmitError{SubmitFailure::user_quota, Errc::exhausted,
+                                        "limit: a user's jobs may take 5.0 GB on disk"};
+    const auto response = post("/v1/jobs", R"({"name":"a","framework":"command","command":["x"]})");
+    EXPECT_EQ(response.status, 429);
+    EXPECT_EQ(response.header("Retry-After"), "");
+    EXPECT_NE(response.body.find("5.0 GB on disk"), std::string::npos) << response.body;
+}
+
 TEST_F(SubmitRoutesTest, HooksThatAreTurnedOffWhereThatHasNoEffectAreRefusedByName) {
     const auto response = post("/v1/jobs", R"({"name":"a","framework":"command","command":["x"],
             "inherit_environment":true,"recorded_environment":{"LOCKSTEP_PYTHON_HOOKS":"off"}})");
