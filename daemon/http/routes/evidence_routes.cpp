@@ -167,7 +167,8 @@ RouteParts get_job_evidence_route(const RouteContext& context) {
         "What the ranks were doing when the job hung or a capture was requested: the newest "
         "capture of each generation, newest first, lagging ranks first.";
     route.query = {{"before", "integer",
-                    "Only captures before this seq: the next_cursor of the answer before."},
+                    "Only captures before the event of this seq: the next_cursor of the answer "
+                    "before."},
                    {"limit", "integer", "Generations in the answer, 1..50; 50 if not given."}};
     return route;
 }
@@ -202,7 +203,7 @@ RouteParts get_job_profiles_route(const RouteContext& context) {
     route.summary = "Profiles of the job's ranks, newest first.";
     route.query = {
         {"before", "integer",
-         "Only profiles before this seq: the next_cursor of the answer before."},
+         "Only profiles before the event of this seq: the next_cursor of the answer before."},
         {"limit", "integer", "Number of profiles in the answer, 1..50; 50 if not given."}};
     return route;
 }

@@ -47,9 +47,10 @@ constexpr std::array kRows{
     RouteRow(post, "/v1/jobs/{id}/cancel", Scope::write, kJobsTag, "cancelJob", cancel_job_route,
              {.answers = "Job", .failures = {404, 409, 507}}),
     RouteRow(post, "/v1/jobs/{id}/restart", Scope::write, kJobsTag, "restartJob", restart_job_route,
-             {.answers = "JobCommanded", .failures = {404, 409, 422, 507}}),
+             {.answers = "JobCommanded", .failures = {404, 409, 422, 503, 507}}),
     RouteRow(post, "/v1/jobs/{id}/checkpoint", Scope::write, kJobsTag, "checkpointJob",
-             checkpoint_job_route, {.answers = "JobCommanded", .failures = {404, 409, 422, 507}}),
+             checkpoint_job_route,
+             {.answers = "JobCommanded", .failures = {404, 409, 422, 503, 507}}),
     RouteRow(post, "/v1/sweeps/{id}/cancel", Scope::write, kJobsTag, "cancelSweep",
              cancel_sweep_route, {.answers = "SweepCancelled", .failures = {404, 409, 507}}),
     // What a job does: ranks, output, history, events.

@@ -328,6 +328,12 @@ class ControlTest : public ::testing::Test {
         until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
         first = hello(0);
         second = hello(1);
+        start_ranks(first, second);
+        until([&] { return state(id) == "running"; }, "running");
+        return id;
+    }
+    // Of both nodes of a job, which have said HELLO.
+    void start_ranks(TestAgent& first, TestAgent& second) {
         for (TestAgent* agent : {&first, &second}) {
             until([&] { return agent->peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
             wire::Join join;
@@ -349,8 +355,6 @@ class ControlTest : public ::testing::Test {
             ++rank;
             agent->say(started);
         }
-        until([&] { return state(id) == "running"; }, "running");
-        return id;
     }
     static wire::Exited exit(std::uint64_t event, std::int32_t rank, std::int32_t code) {
         wire::Exited out;

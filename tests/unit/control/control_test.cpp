@@ -231,7 +231,8 @@ TEST_F(ControlTest, AnAgentCannotReportAnotherNodesStepsAndLosses) {
         const telemetry::JobSeries& series = *context_->series.find(id);
         EXPECT_EQ(series.rank(0).last_step(), 7);
         EXPECT_EQ(series.rank(1).last_step(), -1);
-        EXPECT_EQ(series.rank(1).reports(), 1U) << "of NCCL";
+        EXPECT_EQ(series.rank(1).latest(telemetry::CoreMetric::loss), std::nullopt);
+        EXPECT_EQ(series.rank(1).latest(telemetry::CoreMetric::nccl_collectives), 40.0);
     };
     expect_kept();
     EXPECT_THAT(
@@ -240,7 +241,12 @@ TEST_F(ControlTest, AnAgentCannotReportAnotherNodesStepsAndLosses) {
     shut_down();
     boot();
     until([&] { return context_->series.find(id) != nullptr; }, "what was kept is read back");
-    until([&] { return context_->series.find(id)->rank(1).reports() == 1; }, "all of it");
+    until(
+        [&] {
+            return context_->series.find(id)->rank(1).latest(
+                       telemetry::CoreMetric::nccl_collectives) == 40.0;
+        },
+        "all of it");
     expect_kept();
 }
 

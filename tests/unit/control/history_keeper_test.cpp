@@ -355,7 +355,8 @@ TEST_F(HistoryKeeperTest, WithTooManyRowsOfAllJobsInMemoryTheLargestIsPacked) {
     const std::string small = submit("other", "other")->id;
     until([&] { return scheduler_.submissions == 2; }, "the other reaches the scheduler");
     TestAgent third = hello(0, "o0");
-    until([&] { return third.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    TestAgent fourth = hello(1, "o1");
+    start_ranks(third, fourth);
     send(first, 1, 0, 0, 600);
     send(third, 1, rows(1, 0, 0, 400, 0));
     EXPECT_EQ(stored().chunks, 0);

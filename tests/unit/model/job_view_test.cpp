@@ -56,7 +56,7 @@ TEST(JobView, ASweepThatAnOlderVersionStoredShowsNoValueOfTheEnvironment) {
 TEST(JobView, ResourcesAreThoseOfTheSpecification) {
     const History h{R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2,
         "spares":1,"min_nodes":1,"ranks_per_node":4,"gpus_per_node":2,"gpu_type":"h100",
-        "ranks_per_gpu":2,"memory_mb_per_node":1000,"time_limit":"01:00:00"}})"};
+        "ranks_per_gpu":2,"memory_mb_per_node":1000,"time_limit":"01:00:00"},"recovery":{}})"};
     const Json shown = job_json(h.job, LiveView{})["resources"];
     EXPECT_EQ(shown["ranks_per_gpu"], 2);
     EXPECT_EQ(shown, to_json(h.job.spec)["resources"]);
