@@ -126,10 +126,13 @@ class Scheduler {
         static_cast<void>(attempt);
         static_cast<void>(allocation);
     }
-    // Its ranks have ended, or are being ended: how the allocation ends is wanted soon.
-    virtual void expect_end(const JobId& job, std::int32_t attempt) {
+    // Its ranks have ended, or are being ended: how the allocation ends is wanted soon. `done`:
+    // they have done their work, and an end that the scheduler calls a success needs no second
+    // look. The last call counts.
+    virtual void expect_end(const JobId& job, std::int32_t attempt, bool done) {
         static_cast<void>(job);
         static_cast<void>(attempt);
+        static_cast<void>(done);
     }
     // The job has ended: what is left of the attempt is to end by itself, and is ended if it does
     // not. Nothing is asked about it any more.

@@ -572,8 +572,10 @@ inline constexpr auto kSubmitLimitPause = std::chrono::seconds{15};
 inline constexpr auto kStaleAccounting = std::chrono::seconds{60};
 // Beyond the lifetime of a credential, after which a submission cannot arrive any more.
 inline constexpr auto kSlurmClockSkew = std::chrono::seconds{60};
-// What Slurm knows more of a job whose ranks have told how they ended: then it goes without.
-inline constexpr auto kSlurmDetailPatience = std::chrono::minutes{2};
+// What Slurm knows more of a job whose ranks have told how they ended: then it goes without. Below
+// kVerdictPatience: the end of the allocation is told before control stops waiting for it.
+inline constexpr auto kSlurmDetailPatience = std::chrono::seconds{40};
+static_assert(kSlurmDetailPatience < kVerdictPatience);
 inline constexpr std::int32_t kAgentLogsRead = 512;  // of an attempt, for why its agents ended
 inline constexpr std::size_t kWaitReasons = 32;      // words of Slurm's in /metrics, then "other"
 // slurmrestd answers with everybody's jobs, and there may be many users with nothing to follow.

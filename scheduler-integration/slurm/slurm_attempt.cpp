@@ -311,7 +311,8 @@ bool wants_detail(const SlurmAttempt& attempt) {
         return false;
     }
     if (is_claimed(attempt)) {
-        return attempt.ending;
+        return attempt.ending && !attempt.over &&
+               !(attempt.done && attempt.last_verdict.end == SlurmEnd::ok);
     }
     return came_to_nothing(attempt) && !attempt.abandoned &&
            blame(*attempt.seen, nullptr) == Blame::unclear;

@@ -88,6 +88,7 @@ struct SlurmAttempt {
     bool cancel_wanted = false;  // scancel what is there, or comes
     bool cancelled = false;      // scancel was sent: CANCELLED is ours
     bool ending = false;         // its ranks have ended: Slurm's record of it will end too
+    bool done = false;           // they have done their work
     std::optional<SlurmJobDetail> detail;  // of `seen` after its end: see wants_detail()
     bool over = false;                     // the job has ended; only what is left matters
     SteadyTime over_at;
@@ -165,9 +166,9 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
                const SlurmPatience& patience);
 // Whether accounting must be asked before the attempt may count as absent.
 bool wants_history(const SlurmAttempt& attempt, SteadyTime asked);
-// It has ended, and to tell how squeue's answer is not enough: whether it was preempted, or, of a
-// job that nobody has claimed, the exit code, whether Slurm had started it more than once, and
-// whether an earlier daemon had cancelled it because nobody_came().
+// It has ended, and to tell how squeue's answer is not enough: whether it was preempted (which
+// nobody asks of a success), or, of a job that nobody has claimed, the exit code, whether Slurm had
+// started it more than once, and whether an earlier daemon had cancelled it because nobody_came().
 bool wants_detail(const SlurmAttempt& attempt);
 // What Slurm says of it; all unknown where it has forgotten the job.
 void take_detail(SlurmAttempt& attempt, const SlurmJobDetail& detail,

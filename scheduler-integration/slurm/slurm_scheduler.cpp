@@ -422,9 +422,13 @@ void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
     }
 }
 
-void SlurmScheduler::expect_end(const JobId& job, std::int32_t attempt) {
+void SlurmScheduler::expect_end(const JobId& job, std::int32_t attempt, bool done) {
     const TrackedPointer tracked = find(job, attempt);
-    if (tracked && !std::exchange(tracked->attempt.ending, true)) {
+    if (!tracked) {
+        return;
+    }
+    tracked->attempt.done = done;
+    if (!std::exchange(tracked->attempt.ending, true)) {
         poll_soon();
     }
 }

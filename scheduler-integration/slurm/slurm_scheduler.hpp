@@ -97,7 +97,7 @@ class SlurmScheduler final : public SlurmDriver {
     Task<Observation> poll(JobId job, std::int32_t attempt) override;
     bool may_claim(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
     void claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
-    void expect_end(const JobId& job, std::int32_t attempt) override;
+    void expect_end(const JobId& job, std::int32_t attempt, bool done) override;
     Task<Status> cancel(JobId job, std::int32_t attempt) override;
     void over(const JobId& job, std::int32_t attempt) override;
     std::optional<std::string> leaving(const JobId& job) const override;
@@ -162,6 +162,12 @@ class SlurmScheduler final : public SlurmDriver {
     bool facts_are_old() const;
     bool nodes_are_wanted() const;
     Task<void> settle(TrackedPointer tracked, SteadyTime asked);
+    struct Question {
+        TrackedPointer tracked;
+        int place = 0;  // in the line; 0: the detail of one that nobody has claimed
+        bool history = false;
+    };
+    std::vector<Question> questions(SteadyTime asked) const;
     void ask_some(SteadyTime asked);
     bool has_accounting() const;
     Task<void> ask_history(TrackedPointer tracked, SteadyTime asked);

@@ -18,6 +18,18 @@ namespace {
 
 // At each answer, and of each kind in flight.
 constexpr std::size_t kQuestions = 4;
+// Of those that nobody has claimed, a quarter of what wants a detail, up to so many: without
+// Slurm's word they are judged wrongly once it has forgotten them (MinJobAge). Each is a process.
+constexpr std::size_t kUnclaimedQuestions = 32;
+
+// Who can wait the longest comes last: an unclaimed job's detail decides whether the job is lost,
+// one that ended well has only a preemption to tell.
+int place_in_line(const SlurmAttempt& attempt, bool history) {
+    if (history) {
+        return 1;
+    }
+    return attempt.claimed == 0 ? 0 : attempt.last_verdict.end == SlurmEnd::ok ? 2 : 1;
+}
 
 // squeue says that a job lost a node, and only sinfo which.
 void take_down_nodes(SlurmAttempt& attempt, const std::vector<ClusterNode>& nodes) {
@@ -48,31 +60,48 @@ std::string last_line_of(const std::string& path) {
 
 }  // namespace
 
-// Questions about single attempts, each of which may take its whole time: a few at each answer, in
-// turn, out of the budget that the polls have.
-void SlurmScheduler::ask_some(SteadyTime asked) {
-    std::vector<TrackedPointer> line;
+// Those that have a question, in turn; who must not wait comes first.
+std::vector<SlurmScheduler::Question> SlurmScheduler::questions(SteadyTime asked) const {
+    std::vector<Question> line;
+    const auto add = [&](const TrackedPointer& tracked) {
+        const bool history = has_accounting() && wants_history(tracked->attempt, asked);
+        if (history || wants_detail(tracked->attempt)) {
+            line.push_back({tracked, place_in_line(tracked->attempt, history), history});
+        }
+    };
     const auto next = tracked_.upper_bound(question_turn_);
     for (auto at = next; at != tracked_.end(); ++at) {
-        line.push_back(at->second);
+        add(at->second);
     }
     for (auto at = tracked_.begin(); at != next; ++at) {
-        line.push_back(at->second);
+        add(at->second);
     }
-    std::size_t questions = 0;
-    for (const TrackedPointer& tracked : line) {
-        const bool history = has_accounting() && wants_history(tracked->attempt, asked);
-        const bool wanted = history || wants_detail(tracked->attempt);
+    std::stable_sort(line.begin(), line.end(),
+                     [](const Question& a, const Question& b) { return a.place < b.place; });
+    return line;
+}
+
+// Questions about single attempts, each of which may take its whole time: a few at each answer, in
+// turn, out of the budget that the polls have. What is asked beyond kQuestions is not waited for:
+// the next squeue comes as soon as after those.
+void SlurmScheduler::ask_some(SteadyTime asked) {
+    const std::vector<Question> line = questions(asked);
+    const auto unclaimed = static_cast<std::size_t>(std::count_if(
+        line.begin(), line.end(), [](const Question& one) { return one.place == 0; }));
+    const std::size_t most = std::clamp(unclaimed / 4, kQuestions, kUnclaimedQuestions);
+    std::size_t count = 0;
+    for (const auto& [tracked, place, history] : line) {
+        const std::size_t bound = place == 0 ? most : kQuestions;
         std::size_t& in_flight = history ? histories_ : details_;
-        if (stopped_ || questions == kQuestions) {
-            break;
+        if (stopped_ || count >= bound) {
+            break;  // later ones have no higher bound
         }
-        if (!wanted || tracked->in_question || in_flight >= kQuestions) {
+        if (tracked->in_question || in_flight >= bound) {
             continue;
         }
         ++in_flight;
-        ++questions;
-        read_tokens_ -= 1;
+        read_tokens_ -= count < kQuestions ? 1 : 0;
+        ++count;
         tracked->in_question = true;
         question_turn_ = tracked->key;
         if (history) {

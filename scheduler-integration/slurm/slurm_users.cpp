@@ -215,9 +215,9 @@ void SlurmUsers::claimed(const JobId& job, std::int32_t attempt, const std::stri
     }
 }
 
-void SlurmUsers::expect_end(const JobId& job, std::int32_t attempt) {
+void SlurmUsers::expect_end(const JobId& job, std::int32_t attempt, bool done) {
     if (User* user = find(job)) {
-        user->scheduler->expect_end(job, attempt);
+        user->scheduler->expect_end(job, attempt, done);
     }
 }
 

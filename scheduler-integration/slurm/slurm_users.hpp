@@ -43,7 +43,7 @@ class SlurmUsers final : public SlurmDriver, public Identities {
     Task<Observation> poll(JobId job, std::int32_t attempt) override;
     bool may_claim(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
     void claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
-    void expect_end(const JobId& job, std::int32_t attempt) override;
+    void expect_end(const JobId& job, std::int32_t attempt, bool done) override;
     void over(const JobId& job, std::int32_t attempt) override;
     std::optional<std::string> leaving(const JobId& job) const override;
     Task<Status> cancel(JobId job, std::int32_t attempt) override;

@@ -43,7 +43,7 @@ void JobEffects::perform(effect::Claimed& one) {
 }
 
 void JobEffects::perform(effect::ExpectEnd& one) {
-    context_.scheduler.expect_end(machine_.job().id, one.attempt);
+    context_.scheduler.expect_end(machine_.job().id, one.attempt, work_done(machine_.job()));
 }
 
 void JobEffects::perform(effect::AttemptOver& one) {

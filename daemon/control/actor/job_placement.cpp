@@ -333,7 +333,7 @@ Task<void> JobPlacement::restart_ranks(Cause cause) {
     }
     const bool nodes_too = nodes_are_due();
     if (nodes_too && machine_.somebody_left()) {
-        context_.scheduler.expect_end(job().id, job().attempt()->number);
+        context_.scheduler.expect_end(job().id, job().attempt()->number, false);
     }
     const Observation seen = co_await allocation();
     Draft next = draft();
@@ -380,7 +380,7 @@ Task<void> JobPlacement::stop_attempt(Cause cause) {
         }
         machine_.run().submitted = true;
     }
-    context_.scheduler.expect_end(job().id, number);
+    context_.scheduler.expect_end(job().id, number, work_done(job()));
     const auto at = context_.clock.steady();
     StopRun& stopping = *machine_.run().stopping;
     if (!machine_.run().links.empty()) {
@@ -437,7 +437,7 @@ Task<bool> JobPlacement::verdict() {
     const auto at = context_.clock.steady();
     if (!machine_.run().verdict_since) {
         machine_.run().verdict_since = at;
-        context_.scheduler.expect_end(job().id, job().attempt()->number);
+        context_.scheduler.expect_end(job().id, job().attempt()->number, false);
         // Its word comes with the end of the allocation, which the agents would hold until the job
         // is over: all of its ranks have ended, and none follows in it.
         steps_.perform(machine_.say_stop("all ranks have ended"));

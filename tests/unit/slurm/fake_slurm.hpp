@@ -107,10 +107,15 @@ class FakeSlurm final : public SlurmBackend {
         cancelled.push_back(id);
         co_return Status{};
     }
-    Task<Result<SlurmJobDetail>> detail(std::int64_t, std::string name) override {
+    Task<Result<SlurmJobDetail>> detail(std::int64_t id, std::string name) override {
         EXPECT_TRUE(is_slurm_job_name(name)) << name;
         ++details;
         most_details = std::max(most_details, details - details_before);
+        asked_about.push_back(id);
+        net::steady_timer pause{io_};
+        while (details_hang && !stopped) {
+            co_await sleep_on(pause, std::chrono::milliseconds{1});
+        }
         if (!answers) {
             co_return fail(Errc::unavailable, "no controller");
         }
@@ -154,10 +159,12 @@ class FakeSlurm final : public SlurmBackend {
     int queries = 0;
     int node_queries = 0;
     int details = 0;
-    int details_before = 0;         // the last query
-    int most_details = 0;           // between two queries
-    int exit_code = 0;              // of every job that has failed
-    std::int64_t submitted_at = 0;  // of every job
+    bool details_hang = false;
+    std::vector<std::int64_t> asked_about;  // by detail()
+    int details_before = 0;                 // the last query
+    int most_details = 0;                   // between two queries
+    int exit_code = 0;                      // of every job that has failed
+    std::int64_t submitted_at = 0;          // of every job
     std::int64_t started_at = 0;
     std::int64_t ended_at = 0;
     bool accounting = false;

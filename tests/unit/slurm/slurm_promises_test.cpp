@@ -1,3 +1,4 @@
+// size: one promise a test, each on the same fixture
 // What Lockstep promises of jobs in Slurm, each with the mistake of one line that would break it.
 #include "tests/unit/slurm/slurm_attempt_fixture.hpp"
 #include "tests/unit/slurm/slurm_scheduler_fixture.hpp"
@@ -24,6 +25,25 @@ class SlurmPromises : public SlurmSchedulerTest {
     }
     Observation look(const AttemptRequest& job) {
         return wait<Observation>(scheduler_->poll(job.job, 1));
+    }
+    // So many running jobs whose ranks are ending; `done`: their work is.
+    std::vector<AttemptRequest> ending(int count, bool done) {
+        slurm_->state = "RUNNING";
+        std::vector<AttemptRequest> jobs;
+        for (int i = 0; i < count; ++i) {
+            jobs.push_back(request(job_name(i)));
+            until([&] { return hand_over(jobs.back()); });
+            scheduler_->claimed(jobs.back().job, 1, last_.id);
+        }
+        for (const AttemptRequest& job : jobs) {
+            scheduler_->expect_end(job.job, 1, done);
+        }
+        return jobs;
+    }
+    bool all_ended(const std::vector<AttemptRequest>& jobs) {
+        return std::all_of(jobs.begin(), jobs.end(), [&](const AttemptRequest& job) {
+            return look(job).state == AllocationState::ended;
+        });
     }
     static SubmitReply no(SubmitReply::Kind kind, const std::string& words) {
         SubmitReply out;
@@ -78,22 +98,9 @@ TEST_F(SlurmPromises, QuestionsAboutManyEndedJobsKeepToTheBudget) {
     options.reads_per_second = kRate;
     options.submissions_per_second = 1000;
     start(options);
-    slurm_->state = "RUNNING";
-    std::vector<AttemptRequest> jobs;
-    for (int i = 0; i < kJobs; ++i) {
-        jobs.push_back(request(job_name(i)));
-        until([&] { return hand_over(jobs.back()); });
-        scheduler_->claimed(jobs.back().job, 1, last_.id);
-    }
-    for (const AttemptRequest& job : jobs) {
-        scheduler_->expect_end(job.job, 1);
-    }
-    slurm_->state = "COMPLETED";
-    until([&] {
-        return std::all_of(jobs.begin(), jobs.end(), [&](const AttemptRequest& job) {
-            return look(job).state == AllocationState::ended;
-        });
-    });
+    const auto jobs = ending(kJobs, false);
+    slurm_->state = "FAILED";
+    until([&] { return all_ended(jobs); });
     EXPECT_EQ(slurm_->details, kJobs);
     EXPECT_LE(slurm_->most_details, 4) << "at one answer";
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
@@ -107,23 +114,87 @@ TEST_F(SlurmPromises, WhatItsRanksHaveToldDoesNotWaitForItsTurnToBeAskedAboutFor
     options.submissions_per_second = 1000;
     options.detail_patience = 0s;
     start(options);
+    const auto jobs = ending(9, false);
+    slurm_->state = "FAILED";
+    until([&] { return all_ended(jobs); });
+    EXPECT_EQ(slurm_->details, 4);
+}
+
+// Each waited for its turn, of a few a minute, or two minutes: `run --wait` and `after` with it.
+TEST_F(SlurmPromises, ManySuccessesAreOverAtOneAnswer) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.submissions_per_second = 1000;
+    start(options);
+    const auto jobs = ending(60, true);
+    until([&] { return look(jobs.front()).state == AllocationState::running; });
+    slurm_->state = "COMPLETED";
+    until([&] { return look(jobs.front()).state == AllocationState::ended; });
+    EXPECT_TRUE(all_ended(jobs));
+    EXPECT_EQ(slurm_->details, 0);
+}
+
+// Ranks that save and end with 0 when they are told to make room: Slurm calls that a success, too.
+TEST_F(SlurmPromises, ASuccessOfRanksThatHaveNotDoneTheirWorkIsAskedForItsPreemption) {
+    begin();
+    const auto jobs = ending(1, false);
+    slurm_->state = "COMPLETED";
+    until([&] { return all_ended(jobs); });
+    EXPECT_EQ(slurm_->details, 1);
+}
+
+// squeue does not tell their exit codes, and Slurm forgets them after MinJobAge: of many, most were
+// judged without.
+TEST_F(SlurmPromises, JobsThatNobodyHasClaimedAreAskedAboutFirstAndMoreOfThem) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.submissions_per_second = 1000;
+    start(options);
+    slurm_->details_hang = true;
     slurm_->state = "RUNNING";
     std::vector<AttemptRequest> jobs;
-    for (int i = 0; i < 9; ++i) {
+    for (int i = 0; i < 61; ++i) {
         jobs.push_back(request(job_name(i)));
         until([&] { return hand_over(jobs.back()); });
-        scheduler_->claimed(jobs.back().job, 1, last_.id);
+        if (i == 30) {  // in the middle, by its key
+            scheduler_->claimed(jobs.back().job, 1, last_.id);
+        }
     }
-    for (const AttemptRequest& job : jobs) {
-        scheduler_->expect_end(job.job, 1);
+    const std::int64_t claimed = 31;
+    slurm_->exit_code = 127;
+    slurm_->state = "FAILED";
+    until([&] { return slurm_->details == 15; });
+    scheduler_->expect_end(jobs[30].job, 1, false);
+    const int before = slurm_->queries;
+    until([&] { return slurm_->queries >= before + 3; });
+    EXPECT_EQ(slurm_->details, 15) << "a quarter";
+    slurm_->details_hang = false;
+    until([&] { return all_ended(jobs); });
+    ASSERT_EQ(slurm_->asked_about.size(), jobs.size());
+    const auto& asked = slurm_->asked_about;
+    EXPECT_GE(std::find(asked.begin(), asked.end(), claimed) - asked.begin(), 57);
+    EXPECT_EQ(slurm_->submissions, 61) << "none of them was Slurm's own doing";
+}
+
+// 32 questions at once would be more than a minute without squeue at the usual rate.
+TEST_F(SlurmPromises, ManyQuestionsDoNotHoldUpTheNextQuery) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 5;
+    options.submissions_per_second = 1000;
+    start(options);
+    slurm_->details_hang = true;
+    std::vector<AttemptRequest> jobs;
+    for (int i = 0; i < 128; ++i) {
+        jobs.push_back(request(job_name(i)));
+        until([&] { return hand_over(jobs.back()); });
     }
-    slurm_->state = "COMPLETED";
-    until([&] {
-        return std::all_of(jobs.begin(), jobs.end(), [&](const AttemptRequest& job) {
-            return look(job).state == AllocationState::ended;
-        });
-    });
-    EXPECT_EQ(slurm_->details, 4);
+    slurm_->state = "FAILED";
+    until([&] { return slurm_->details == 32; });
+    const int before = slurm_->queries;
+    const auto begun = std::chrono::steady_clock::now();
+    until([&] { return slurm_->queries > before; });
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, 4s);
+    slurm_->details_hang = false;
 }
 
 // slurmdbd hangs: no job's state was looked at for as long as all questions took, one after
@@ -147,7 +218,7 @@ TEST_F(SlurmPromises, AnAccountingThatHangsHoldsUpOnlyWhatItIsAskedAbout) {
     scheduler_->claimed(other.job, 1, last_.id);
     slurm_->names.erase(number);
     until([&] { return slurm_->histories == 1; });
-    scheduler_->expect_end(other.job, 1);
+    scheduler_->expect_end(other.job, 1, false);
     slurm_->state = "COMPLETED";
     until([&] { return look(other).state == AllocationState::ended; });
     EXPECT_EQ(slurm_->histories, 1) << "asked once at a time";
