@@ -39,8 +39,9 @@ struct Observation {
     // ended only: why, where the scheduler knows better than the ranks (time limit, preempted, a
     // node that failed, cancelled outside Lockstep); none = it just ended
     Cause cause{};
-    // ended only: it ended soon after its start by an unknown author; `cause` assumes a
-    // person. The cause to use if no rank had been started: a failure of the scheduler's own.
+    // ended only: the cause to use if no rank had been started. A failure of the scheduler's own
+    // (`scheduler`) where it ended soon after its start by an unknown author, while `cause` assumes
+    // a person; user_error where it would end the same way if it were handed in again.
     std::optional<Cause> accident{};
     // pending only: it waits for a time or for another job, not for nodes
     bool later = false;

@@ -59,6 +59,11 @@ Observation ended(const SlurmAttempt& attempt) {
                 job_words(attempt) + " was ended by Slurm itself before its ranks had started";
         }
     }
+    if (end == SlurmEnd::deadline) {  // of the class scheduler it would be asked for again
+        out.accident.emplace();
+        out.accident->kind = CauseClass::user_error;
+        out.accident->message = job_words(attempt) + " " + how + " before its ranks had started";
+    }
     if (end == SlurmEnd::node_fail && !attempt.down_nodes.empty()) {
         for (const std::string& node : attempt.down_nodes) {
             how += (&node == attempt.down_nodes.data() ? ": " : ", ") + node;

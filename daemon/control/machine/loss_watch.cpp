@@ -217,6 +217,12 @@ void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observat
         fault.attempt = draft.job().attempt()->number;
         fault.generation = live != nullptr ? live->number : 0;
         fault.at = draft.at.wall;
+        // No node's fault, whichever was missed first: it would end the same way again.
+        if (seen.cause.kind == CauseClass::user_error) {
+            fault.cause_class = seen.cause.kind;
+            fault.message = seen.cause.message;
+            fault.node.clear();
+        }
         draft.add(std::move(fault));
         return;
     }

@@ -151,5 +151,25 @@ TEST_F(SlurmVerdictTest, WhatIsBeingEndedSaysSoWhileItsRanksAreHeard) {
     EXPECT_EQ(state(id), "running");
 }
 
+// Allocations that the scheduler takes away are asked for again, and the class of a deadline is
+// its.
+TEST_F(SlurmVerdictTest, AJobThatIsOverItsDeadlineBeforeStartIsNotHandedInAgain) {
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "starting"; }, "placed");
+    TestAgent agent = hello_from(0, "17");
+    until([&] { return agent.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    scheduler_.seen.accident.emplace();
+    scheduler_.seen.accident->kind = CauseClass::user_error;
+    scheduler_.seen.accident->message =
+        "Slurm job 17 was over its deadline before its ranks had started";
+    ended(CauseClass::scheduler, "Slurm job 17 was over its deadline");
+    agent.session->on_closed();
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["attempts"].size(), 1U);
+    EXPECT_EQ(show(id)["cause"]["class"], "user_error");
+    EXPECT_EQ(show(id)["cause"]["message"],
+              "Slurm job 17 was over its deadline before its ranks had started");
+}
+
 }  // namespace
 }  // namespace lockstep

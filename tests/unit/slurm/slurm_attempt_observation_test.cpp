@@ -122,6 +122,10 @@ TEST(SlurmAttempt, ADeadlineIsSaidToBeOneAndIsNoTimeLimit) {
     EXPECT_EQ(seen.state, AllocationState::ended);
     EXPECT_EQ(seen.cause.kind, CauseClass::scheduler);
     EXPECT_EQ(seen.cause.message, "Slurm job 17 was over its deadline");
+    ASSERT_TRUE(seen.accident);
+    EXPECT_EQ(seen.accident->kind, CauseClass::user_error) << "scheduler is asked for again";
+    EXPECT_EQ(seen.accident->message,
+              "Slurm job 17 was over its deadline before its ranks had started");
 }
 
 TEST(SlurmAttempt, WhatBeginsLaterOrAfterAnotherJobWaitsForNoNodes) {
