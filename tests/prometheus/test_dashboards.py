@@ -125,15 +125,23 @@ class Dashboards(unittest.TestCase):
 
     def test_a_job_is_chosen_by_its_name_and_not_by_its_id_alone(self):
         # As Grafana makes a line of a result, with the labels in the order in which Prometheus has them: sorted.
-        line = "lockstep_job_info{" + ",".join(f' {label}="{value}"' for label, value in sorted({
-            "job_id": "ls-01A", "slurm_job_id": "17", "name": "llama", "user": "ada", "instance": "login1:8470",
-            "job": "lockstep", "title": "llama ls-01A"}.items())) + "} 1 1700000000000"
+        # An aggregate has no metric's name.
+        line = "{" + ",".join(f' {label}="{value}"' for label, value in sorted({
+            "job_id": "ls-01A", "name": "llama", "title": "llama ls-01A"}.items())) + "} 1 1700000000000"
         for name in ("lockstep-job", "lockstep-rank"):
             [variable] = [one for one in self.boards[name]["templating"]["list"] if one["name"] == "job_id"]
             self.assertRegex(variable["query"]["query"],
-                             r'^query_result\(label_join\(lockstep_job_info, "title", " ", "name", "job_id"\)\)$')
+                             r'^query_result\(label_join\(.+, "title", " ", "name", "job_id"\)\)$')
             pattern = variable["regex"].strip("/").replace("(?<", "(?P<")  # JavaScript's named groups in Python
             self.assertEqual(re.search(pattern, line).groupdict(), {"value": "ls-01A", "text": "llama ls-01A"})
+
+    def test_a_job_that_has_ended_within_the_range_can_be_chosen(self):
+        # The query is asked at the end of the range, and a job's series end with it.
+        for name in ("lockstep-job", "lockstep-rank"):
+            [variable] = [one for one in self.boards[name]["templating"]["list"] if one["name"] == "job_id"]
+            self.assertIn("max by (name, job_id) (last_over_time(lockstep_job_info[$__range]))",
+                          variable["query"]["query"])
+            self.assertEqual(variable["refresh"], 2, "again whenever the range changes")
 
     def test_links_lead_to_dashboards_that_exist(self):
         links = [uid for path in BOARDS for uid in LINK.findall(path.read_text())]
