@@ -204,6 +204,27 @@ gpu_tests.row("One.test_b", "seen" if (here / "told").exists() else "failed")
             ("figure: gpu: fast", "seen: 2 ×", "≥ 1 ok"), ("figure: gpu: slow", "failed", "0.5 ×, ≥ 1 MISSED"),
             ("figure: gpu: none", "NOT RUN", "no torch 2")])
 
+    def test_a_measurement_that_fails_takes_no_others_rows_with_it(self):
+        bench = loaded("bench_run", TESTS / "bench" / "run")
+
+        def fails(table, options):
+            raise subprocess.CalledProcessError(3, "bench_trainer.py", stderr="no memory\n")
+
+        rows = self.folder / "rows.json"
+        with unittest.mock.patch.object(bench, "BENCHES", {
+                "gpu": lambda table, options: table.add("before", [1.0], "s"), "trainer": fails,
+                "cli": lambda table, options: table.add("after", [1.0], "s")}), \
+                unittest.mock.patch.object(sys, "argv", ["run", "--json", str(rows), "gpu", "trainer", "cli"]), \
+                unittest.mock.patch.object(bench.signal, "signal"), unittest.mock.patch.dict(os.environ), \
+                contextlib.redirect_stdout(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
+            bench.main()
+        self.assertEqual(ended.exception.code, 1)
+        self.assertIn("FAILED: trainer", said.getvalue())
+        found = {row["what"]: row for row in json.loads(rows.read_text())["rows"]}
+        self.assertEqual(list(found), ["before", "trainer", "after"])
+        self.assertEqual(found["trainer"]["not_run"], "NOT RUN")
+        self.assertRegex(found["trainer"]["why"], "exit status 3.*: no memory$")
+
     def test_torch_is_the_machines_own_where_it_has_one_with_cuda(self):
         python = self.folder / "python3"
         python.write_text(f"#!/bin/sh\necho {self.folder}/torch\n")
