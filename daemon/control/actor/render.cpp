@@ -47,6 +47,7 @@ RankVariables before_ranks(const JobSpec& spec, const Scheduler& scheduler) {
     RankVariables out = base_environment(spec, allocation);
     const std::string interface = "<interface of the node's address>";
     out.try_emplace("GLOO_SOCKET_IFNAME", interface);
+    out.try_emplace("TP_SOCKET_IFNAME", interface);
     out.try_emplace("NCCL_SOCKET_IFNAME", "=" + interface);
     if (spec.resources.nodes > 1) {
         out.try_emplace("NCCL_IB_HCA", "=<active RDMA ports; unset if there are none>");

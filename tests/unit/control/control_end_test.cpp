@@ -448,6 +448,7 @@ TEST_F(ControlTest, RenderShowsTheJobsOwnVariablesAsTheyAre) {
     EXPECT_EQ(shown["Y_PORT"], "0");
     EXPECT_EQ(shown["NCCL_SOCKET_MAGIC"], "0x1");
     EXPECT_EQ(shown["GLOO_SOCKET_IFNAME"], "eth9");
+    EXPECT_EQ(shown["TP_SOCKET_IFNAME"], "<interface of the node's address>");
     EXPECT_EQ(shown["NCCL_IB_HCA"], "mlx5_1");
     EXPECT_EQ(shown["LOCKSTEP_HOSTS"], "<node 0>,<node 1>");
     EXPECT_EQ(shown["SLURM_NODELIST"], "<node 0>,<node 1>");
