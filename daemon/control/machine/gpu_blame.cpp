@@ -3,9 +3,11 @@
 #include "job/base/log.hpp"
 #include "job/model/failure.hpp"
 #include "job/model/gpu_error.hpp"
+#include "job/model/recovery.hpp"
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -65,6 +67,42 @@ std::int32_t slot_of(const Job& job, const AttemptRun& run, const event::GpuXid&
     return -1;
 }
 
+bool job_goes_on(const Job& job) {
+    const auto reason = reason_to_stop(job);
+    return !reason || plan_recovery(job, *reason).kind != Recovery::none;
+}
+
+// The same, with the fault among its events.
+bool would_go_on(const Draft& draft, const event::FaultSeen& fault) {
+    Job tried = draft.job();  // a copy
+    Event event;
+    event.seq = tried.last_seq;
+    event.job = tried.id;
+    event.time = draft.at.wall;
+    event.data = fault;
+    return apply(tried, event).has_value() && job_goes_on(tried);
+}
+
+// Whether something that failed at that time is not what the generation ends of.
+bool comes_later(const Generation& generation, UnixMillis at) {
+    return generation.first_failure && generation.first_failure_kind == FailureKind::own &&
+           generation.first_failure_at <= at;
+}
+
+// No other node takes the place of the GPU's, and none is lost: what its ranks did decides whether
+// the job goes on, and how they are ended. A job that does not go on has the GPU as its cause.
+void only_name_gpu(Draft& draft, event::FaultSeen fault, const event::RankExited& failed) {
+    const Generation& newest = *draft.job().generation();
+    if (!newest.open() || comes_later(newest, fault.at)) {
+        return;  // nothing would name it
+    }
+    fault.slot = -1;
+    if (job_goes_on(draft.job())) {
+        fault.cause_class = cause_of(draft.job(), failed).kind;
+    }
+    draft.add(std::move(fault));
+}
+
 // `failed`: what came of it; nullptr: nothing yet.
 void lose_gpu(Draft& draft, const AttemptRun& run, const event::GpuXid& xid, const GpuError& error,
               const event::RankExited* failed) {
@@ -94,6 +132,16 @@ void lose_gpu(Draft& draft, const AttemptRun& run, const event::GpuXid& xid, con
         }
     }
     fault.at = std::max<UnixMillis>(fault.at, 0);
+    // Each of 100,000 ranks may have lost its peer there, and to try is to copy the job.
+    if (failed != nullptr && failed->node != xid.node && comes_later(*job.generation(), fault.at)) {
+        return;
+    }
+    if (!would_go_on(draft, fault)) {
+        if (failed != nullptr) {
+            only_name_gpu(draft, std::move(fault), *failed);
+        }
+        return;
+    }
     if (draft.add(std::move(fault))) {
         draft.give_up(slot);
         log::warn("a GPU of the job has failed", {{"job", draft.job().id.value},

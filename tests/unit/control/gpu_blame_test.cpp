@@ -174,7 +174,70 @@ TEST_F(GpuBlameTest, AGpuThatIsGoneEndsTheGenerationAtOnceIfThatIsRecoveredFrom)
     EXPECT_THAT(job().attempt()->lost, IsEmpty());
     pass(minutes{30});  // NCCL's patience
     fails(1);
+    EXPECT_EQ(job().generation()->first_failure->message,
+              "GPU 3 of n1 reported XID 79: it has fallen off the bus. Then rank 1 on n1 exited "
+              "with code 1");
+}
+
+// It failed at once, as if a node of it were lost; before, its ranks were started again.
+TEST_F(GpuBlameTest, AJobThatRecoversFromRanksOnlyIsRestartedAndLosesNoNode) {
+    place_gpus(R"(,"gpus_per_node":1)", R"(["rank_failure"])");
+    xid(48);
+    fails(1);
+    ASSERT_EQ(cause(), CauseClass::rank_exit);
+    EXPECT_EQ(job().generation()->first_failure->message,
+              "GPU 3 of n1 reported XID 48: an uncorrectable error of its memory. Then rank 1 on "
+              "n1 exited with code 1");
+    EXPECT_EQ(job().generation()->first_failure->log_tail,
+              "CUDA error: unspecified launch failure");
+    EXPECT_THAT(job().attempt()->lost, IsEmpty());
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::restart);
+}
+
+TEST_F(GpuBlameTest, WithoutAnotherNodeOrAttemptTheRanksAreRestartedWhereTheyAre) {
+    for (const bool heard_first : {true, false}) {
+        place_gpus(R"(,"gpus_per_node":1)", R"(["rank_failure","node_failure"],"max_attempts":1)");
+        if (heard_first) {
+            xid(48);
+        }
+        fails(1);
+        if (!heard_first) {
+            xid(48);
+        }
+        ASSERT_EQ(cause(), CauseClass::rank_exit) << heard_first;
+        EXPECT_TRUE(job().generation()->first_failure->message.starts_with("GPU 3 of n1 "));
+        EXPECT_THAT(job().attempt()->lost, IsEmpty()) << heard_first;
+        EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::restart) << heard_first;
+    }
+}
+
+// Nothing has failed yet that could be restarted.
+TEST_F(GpuBlameTest, WithoutAnotherNodeOrAttemptAGpuThatIsGoneEndsNothingByItself) {
+    place_gpus(R"(,"gpus_per_node":1)", R"(["rank_failure","node_failure"],"max_attempts":1)");
+    xid(79);
+    EXPECT_EQ(cause(), CauseClass::none);
+    EXPECT_THAT(job().attempt()->lost, IsEmpty());
+    fails(1);
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::restart);
+}
+
+TEST_F(GpuBlameTest, AJobThatEndsInAnyCaseHasTheGpuAsItsCauseAndItsOtherRanksTheirGrace) {
+    place_gpus(R"(,"gpus_per_node":1)", R"(["hang"])");
+    xid(48);
+    fails(1);
     EXPECT_EQ(cause(), CauseClass::gpu_fault);
+    EXPECT_EQ(job().generation()->first_failure->node, "n1");
+    EXPECT_THAT(job().attempt()->lost, IsEmpty()) << "its agent is not sent away";
+    EXPECT_EQ(machine_->what_is_due(at_).kind, ActionKind::stop);
+}
+
+// Each of a large job's ranks that lose their peer would be an event of its own.
+TEST_F(GpuBlameTest, AGpuThatIsOnlyNamedIsNamedOnce) {
+    place_gpus(R"(,"gpus_per_node":1)", R"(["rank_failure"])");
+    xid(48);
+    fails(1);
+    fails(0, "echo");
+    EXPECT_EQ(job().generation()->faults, 1);
 }
 
 // Both are told at nearly one moment, and the rank says when it failed.
