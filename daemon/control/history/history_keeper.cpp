@@ -78,11 +78,12 @@ Task<Status> HistoryKeeper::restore(const Job& job) {
     JobId id = job.id;
     const bool over = is_final(job.state);
     const auto ranks = static_cast<std::size_t>(job.spec.world_size());
-    const double still_at = last_suspension(job);
+    std::vector<double> still_at = suspensions(job);
     co_return co_await load(id, ranks, over, still_at);
 }
 
-Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over, double still_at) {
+Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over,
+                                 std::vector<double> still_at) {
     const std::function<Result<StoredHistory>(Database&)> work = [id](Database& db) {
         return read_stored(db, id, limits::kRestoreSamples, kStoredBatchBytes);
     };
@@ -93,7 +94,9 @@ Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over, double 
         co_return Status{};
     }
     JobSeries& series = context_.series.job(id.value, ranks);
-    series.stood_still(still_at);
+    for (const double at : still_at) {
+        series.stood_still(at);
+    }
     restore_history(id, *stored, series);
     const auto history = series.keep_history().shared_from_this();
     if (!stored->batches.empty()) {
@@ -364,7 +367,8 @@ Task<void> HistoryKeeper::pack_leftover(JobId id) {
         co_return;
     }
     const auto ranks = static_cast<std::size_t>(job->spec.world_size());
-    const Status loaded = co_await load(id, ranks, false, 0);
+    std::vector<double> never;
+    const Status loaded = co_await load(id, ranks, false, never);
     const JobSeries* series = context_.series.find(id.value);
     if (!loaded || series == nullptr || series->history() == nullptr) {
         log::warn("telemetry outside history does not read back", {{"job", id.value}});

@@ -90,7 +90,7 @@ class HistoryKeeper {
     void stop();
 
   private:
-    Task<Status> load(JobId id, std::size_t ranks, bool over, double still_at);
+    Task<Status> load(JobId id, std::size_t ranks, bool over, std::vector<double> still_at);
     Task<Status> load_batches(JobId id, std::shared_ptr<telemetry::History> history,
                               std::vector<BatchRow> batches);
     telemetry::JobSeries* find_mutable(const std::string& job);

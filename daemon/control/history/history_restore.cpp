@@ -147,6 +147,11 @@ Status restore_logged(const LoggedBatch& one, JobSeries& series) {
     return {};
 }
 
+double suspended_at(const Suspension& one) {
+    constexpr double kMillis = 1000;
+    return static_cast<double>(one.from) / kMillis;
+}
+
 }  // namespace
 
 std::vector<StoredChunk> choose_chunks(std::vector<ChunkRow> chunks, std::int64_t budget) {
@@ -255,11 +260,20 @@ void restore_log(const JobId& job, const LogRow& row, JobSeries& series) {
 }
 
 double last_suspension(const Job& job) {
-    constexpr double kMillis = 1000;
     const Attempt* attempt = job.attempt();
     return attempt == nullptr || attempt->suspensions.empty()
                ? 0
-               : static_cast<double>(attempt->suspensions.back().from) / kMillis;
+               : suspended_at(attempt->suspensions.back());
+}
+
+std::vector<double> suspensions(const Job& job) {
+    std::vector<double> out;
+    for (const Attempt& attempt : job.attempts) {
+        for (const Suspension& one : attempt.suspensions) {
+            out.push_back(suspended_at(one));
+        }
+    }
+    return out;
 }
 
 std::string encode_state(const JobSeries& series) {

@@ -51,6 +51,8 @@ void restore_batches(const std::vector<BatchRow>& batches, telemetry::JobSeries&
 // When the scheduler was last seen to have suspended the present attempt, seconds since the Unix
 // epoch; 0 = never. For JobSeries::stood_still().
 double last_suspension(const Job& job);
+// All of all attempts, ascending, in the same unit: for rows that are read back.
+std::vector<double> suspensions(const Job& job);
 
 std::string encode_state(const telemetry::JobSeries& series);
 // The GPUs that the state names, as far as it reads back.

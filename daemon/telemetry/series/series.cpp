@@ -18,6 +18,8 @@ double canonical(double value) {
 // Sums stay finite whatever a rank says, and JSON has no infinity. 30 million years.
 constexpr double kMostSeconds = 1e15;
 
+constexpr double kTrainingPhase = 1;  // of op "phase": init, train, eval, checkpoint
+
 void add_seconds(double& sum, double seconds) {
     if (std::isfinite(seconds) && seconds > 0) {
         sum = std::min(sum + seconds, kMostSeconds);
@@ -103,6 +105,9 @@ std::optional<std::size_t> JobSeries::add_metric(std::string_view name) {
     }
     metrics_.emplace_back(name);
     seen_by_agent_.resize(metrics_.size());
+    if (name == "phase_code") {
+        phase_ = metrics_.size() - 1;
+    }
     if (bandwidth) {
         seen_by_agent_.back() = true;
         nccl_bandwidths_.at(*bandwidth) = metrics_.size() - 1;
@@ -143,8 +148,8 @@ bool JobSeries::begin_row(Rank& rank, Start start) {
             }
         }
         // Nor does it evaluate because the process before did.
-        if (const auto phase = metric("phase_code")) {
-            rank.series.forget_latest(*phase);
+        if (phase_) {
+            rank.series.forget_latest(*phase_);
         }
         series_ -= metrics - rank.series.metrics();  // counted again once it has them
     }
@@ -166,10 +171,14 @@ void JobSeries::add_row(Start start, std::size_t rank, std::int64_t step, double
     const std::int64_t at = series.step_of(step);
     const std::size_t bytes = series.bytes();
     const std::size_t metrics = series.metrics();
-    if (series.add(step, time, received, values, capacity, seen_by_agent_, still_at_)) {
+    const double still_at = still_before(time);
+    if (series.add(step, time, received, values, capacity, seen_by_agent_, still_at)) {
         recent_.clear(rank);
     }
-    step_times_.note(start, step, time, values[index(CoreMetric::step_seconds)], still_at_);
+    step_times_.note(start, step, time, values[index(CoreMetric::step_seconds)], still_at);
+    if (phase_ && *phase_ < values.size() && values[*phase_] > kTrainingPhase) {
+        step_times_.pause(start, at, time);
+    }
     recent_.add(rank, at, values[index(CoreMetric::loss)], values[index(CoreMetric::step_seconds)]);
     newest_.take(rank, series);
     rank_bytes_ += series.bytes() - bytes;

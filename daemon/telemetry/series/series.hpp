@@ -22,6 +22,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -66,9 +67,14 @@ class JobSeries {
     // reports' own time is used then.
     Ingested ingest(const Batch& batch, std::int32_t attempt, double received);
 
-    // The scheduler had suspended the job at this time (seconds since the Unix epoch; 0 = never,
-    // and the newest counts): how long a rank then says nothing is no interval between reports.
-    void stood_still(double at) { still_at_ = at; }
+    // The scheduler had suspended the job at this time (seconds since the Unix epoch; 0 = never):
+    // how long a rank then says nothing is neither an interval between reports nor a step.
+    // Ascending; may be said again.
+    void stood_still(double at) {
+        if (at > 0 && (still_at_.empty() || at > still_at_.back())) {
+            still_at_.push_back(at);
+        }
+    }
 
     // Adds what was kept of a look at a node's GPUs, to history() only; how many rows. `received`
     // as above.
@@ -151,6 +157,12 @@ class JobSeries {
         double checkpoint_seconds = 0;  // in that generation
     };
     bool begin_row(Rank& rank, Start start);
+    // When the job was last suspended before that time; 0: never. Of two rows the later one tells
+    // by it whether that was between them, when they are read back long after as well.
+    double still_before(double time) const {
+        const auto after = std::upper_bound(still_at_.begin(), still_at_.end(), time);
+        return after == still_at_.begin() ? 0 : *std::prev(after);
+    }
     void add_row(Start start, std::size_t rank, std::int64_t step, double time, double received,
                  const std::vector<double>& values, std::size_t capacity);
     GenerationReport& generation(std::int32_t attempt, std::uint32_t number);
@@ -159,7 +171,8 @@ class JobSeries {
 
     std::vector<Rank> ranks_;
     std::size_t present_;
-    double still_at_ = 0;
+    std::vector<double> still_at_;      // ascending
+    std::optional<std::size_t> phase_;  // the metric that op "phase" makes
     NewestReports newest_;
     JobTotals earlier_;
     RecentSteps recent_;

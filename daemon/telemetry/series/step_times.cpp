@@ -45,7 +45,8 @@ void StepTimes::note(Start start, std::int64_t step, double time, double seconds
             push(seconds_);
         }
         const bool stood_still = at_ <= still_at && still_at <= time;
-        counts_ = !first && !stood_still;
+        counts_ = !first && !stood_still && !paused_;
+        paused_ = false;
         seconds_ = counts_ ? std::max(0.0, time - at_) / static_cast<double>(step - step_) : 0;
         start_ = start;
         step_ = step;
@@ -56,8 +57,15 @@ void StepTimes::note(Start start, std::int64_t step, double time, double seconds
     }
 }
 
+// By the steps, for the ranks' clocks need not be the same; by the time, for not all who save
+// report steps.
+void StepTimes::pause(Start start, std::int64_t step, double time) {
+    paused_ = paused_ || (start == start_ && (step >= step_ || time >= at_));
+}
+
 double StepTimes::p99() const {
-    std::size_t above = count_ - (count_ * 99 + 99) / 100;  // that may exceed it
+    // So many may exceed it.
+    std::size_t above = std::max<std::size_t>(count_ - (count_ * 99 + 99) / 100, 1);
     for (std::size_t bucket = kBuckets; count_ > 0 && bucket > 0; --bucket) {
         if (in_bucket_[bucket - 1] > above) {
             return most_in(bucket - 1);

@@ -2,8 +2,8 @@
 // nothing of an evaluation or a save in every 50th step. A duration is the time between two steps
 // as the first rank reports them, of reports that skip steps the mean of those, or what a rank
 // that reports the newest step says of it, if that is more. The first step of a generation, which
-// imports and compiles, does not count. Durations are kept to 9 %. Value of 2 KB; control thread
-// only.
+// imports and compiles, does not count, nor does one in which a rank evaluates or saves and says
+// so. Durations are kept to 9 %. Value of 2 KB; control thread only.
 #pragma once
 
 #include "daemon/telemetry/history/history_chunk.hpp"
@@ -22,8 +22,13 @@ class StepTimes {
     // nothing.
     void note(Start start, std::int64_t step, double time, double seconds, double still_at);
 
+    // A rank says at `time`, after its step `step` (-1: it has reported none), that it evaluates or
+    // saves: what comes until the next step is no step. The ranks that wait for it cannot tell.
+    void pause(Start start, std::int64_t step, double time);
+
     std::size_t steps() const { return count_; }  // at most kWindow
-    // Seconds that 99 of 100 of them did not exceed; 0 if there are none.
+    // Seconds that 99 of 100 of them did not exceed, and all but one of fewer: one that got stuck
+    // and went on is not what steps take. 0 if there are no two.
     double p99() const;
 
     static constexpr std::size_t kWindow = 1024;
@@ -41,6 +46,7 @@ class StepTimes {
     double at_ = 0;
     double seconds_ = 0;   // it took, as far as was heard; 0: not known
     bool counts_ = false;  // that step does
+    bool paused_ = false;  // since that step
 };
 
 }  // namespace lockstep::telemetry

@@ -1,6 +1,8 @@
 // What of a job's stored telemetry comes back into memory, and how its state is written down.
 #include "daemon/control/history/history_restore.hpp"
 
+#include "tests/unit/model/history.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,6 +35,26 @@ TEST(ChooseChunks, TakesAllThatFit) {
     EXPECT_THAT(chosen({chunk(1, 0, 10), chunk(2, 0, 10)}, 20),
                 ElementsAre(std::pair{1, true}, std::pair{2, true}));
     EXPECT_TRUE(chosen({}, 20).empty());
+}
+
+// Only the last of the newest attempt was known when rows were read back.
+TEST(Suspensions, AreThoseOfAllAttemptsInSeconds) {
+    History history;
+    EXPECT_THAT(suspensions(history.job), ElementsAre());
+    std::vector<double> began;
+    for (const std::int32_t attempt : {1, 2}) {
+        history.running();
+        for (const bool over : {false, true, false, true}) {
+            history.must(event::Suspended{attempt, over, "it is suspended"});
+            if (!over) {
+                began.push_back(static_cast<double>(history.now) / 1000.0);
+            }
+        }
+        history.must(history.end_of_generation(CauseClass::node_lost));
+        history.attempt_ends(CauseClass::node_lost);
+    }
+    ASSERT_EQ(began.size(), 4U);
+    EXPECT_EQ(suspensions(history.job), began);
 }
 
 // The job had nothing in memory then, and its series answered with nothing.

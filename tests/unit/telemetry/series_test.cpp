@@ -49,6 +49,23 @@ TEST(JobSeries, AnIntervalInWhichTheJobStoodStillIsNone) {
     EXPECT_GT(job.rank(0).interval(), 10.0) << "what comes after it counts";
 }
 
+// After a restart of lockstepd only the last of a job's suspensions was known, and an earlier one
+// was an hour between two reports, and what a step took.
+TEST(JobSeries, EverySuspensionIsKnownWhenRowsAreReadBack) {
+    JobSeries job{1};
+    for (const double at : {1012.0, 5012.0, 5012.0}) {
+        job.stood_still(at);
+    }
+    const std::vector<double> values(job.metrics().size(), kAbsent);
+    const std::vector<double> times{1000, 1010, 4000, 4010, 9000, 9010, 9020};
+    for (std::size_t step = 0; step < times.size(); ++step) {
+        job.restore({1, 1}, 0, static_cast<std::int64_t>(step), times[step], values);
+    }
+    EXPECT_EQ(job.rank(0).interval(), 10.0);
+    EXPECT_EQ(job.step_times().steps(), 3U);
+    EXPECT_LT(job.step_times().p99(), 12);
+}
+
 TEST(JobSeries, KnowsTheStepsOfEveryGeneration) {
     JobSeries job{2};
     Batch saved = batch(1, 0, 0, 1, 5);  // step s at 1000 + s

@@ -99,6 +99,46 @@ TEST_F(StepTimesTest, ASuspensionIsNoStep) {
     EXPECT_LE(times_.p99(), 10 * kWidth);
 }
 
+// Ranks that wait for the one that evaluates count the evaluation as their step.
+TEST_F(StepTimesTest, AStepInWhichARankEvaluatesOrSavesIsNone) {
+    for (int number = 0; number < 100; ++number) {
+        step(1);
+        if (number % 10 == 5) {
+            times_.pause({1, 1}, step_, time_);
+            step(300, 300);
+        }
+    }
+    EXPECT_EQ(times_.steps(), 98U) << "all but the first and the newest";
+    EXPECT_LE(times_.p99(), 1 * kWidth);
+}
+
+TEST_F(StepTimesTest, APauseCountsByTheStepAfterWhichItWasOrByItsTime) {
+    step(10);
+    step(10);
+    times_.pause({1, 1}, step_, time_ - 1);  // another node's clock
+    step(300);
+    times_.pause({1, 1}, -1, time_ + 1);  // of a rank that reports no steps
+    step(300);
+    times_.pause({1, 1}, step_ - 1, time_ - 200);  // late
+    times_.pause({1, 0}, step_, time_);
+    step(10);
+    step(10);
+    EXPECT_EQ(times_.steps(), 2U);
+    step(10);
+    EXPECT_EQ(times_.steps(), 3U);
+    EXPECT_LE(times_.p99(), 10 * kWidth);
+}
+
+TEST_F(StepTimesTest, OneThatGotStuckAndWentOnIsNotWhatStepsTakeButTwoAre) {
+    for (int number = 0; number < 30; ++number) {
+        step(number == 15 ? 1200 : 60);
+    }
+    EXPECT_LE(times_.p99(), 60 * kWidth);
+    step(1200);
+    step(60);
+    EXPECT_GE(times_.p99(), 1200);
+}
+
 TEST_F(StepTimesTest, ReportsWithoutAStepAndNumbersThatAreNoneDoNoHarm) {
     constexpr double kInfinite = std::numeric_limits<double>::infinity();
     times_.note({1, 1}, -1, time_, 5, 0);
@@ -106,8 +146,9 @@ TEST_F(StepTimesTest, ReportsWithoutAStepAndNumbersThatAreNoneDoNoHarm) {
     step(10, kNone);
     step(10, -1);
     step(1e12);
+    step(1e12);
     step(10);
-    EXPECT_EQ(times_.steps(), 3U);
+    EXPECT_EQ(times_.steps(), 4U);
     EXPECT_GT(times_.p99(), 1e6);
 }
 
