@@ -106,14 +106,14 @@ const GenerationReport* report_of(const Draft& draft, const Generation& live) {
 
 // How many generations before this one were ended as a hang at the step at which this one stands:
 // the script may do something there that takes its time, and has never been let finish it.
-int hangs_here_before(const Attempt& attempt, const GenerationReport* report) {
+int hangs_here_before(const Attempt& attempt, const GenerationReport& report) {
     int count = 0;
     for (auto one = attempt.generations.rbegin(); one != attempt.generations.rend(); ++one) {
         if (one->open()) {
             continue;
         }
-        if (report == nullptr || one->cause.kind != CauseClass::hang ||
-            std::abs(one->step - report->last_step) > kSameStep) {
+        if (one->cause.kind != CauseClass::hang ||
+            std::abs(one->step - report.last_step) > kSameStep) {
             break;
         }
         ++count;
@@ -122,17 +122,19 @@ int hangs_here_before(const Attempt& attempt, const GenerationReport* report) {
 }
 
 HangWatch::Limit limit_of(const Draft& draft, GenerationRun& run, const Generation& live) {
+    const std::int32_t said = draft.job().spec.watch.hang_seconds;
+    const GenerationReport* report = report_of(draft, live);
+    if (report == nullptr) {
+        return hang_limit(said, 0);  // how long steps took before tells nothing of a start
+    }
     const telemetry::JobStats* known = run.fresh_stats(draft.at);
     double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
     if (draft.at.series != nullptr && draft.at.series->step_times().steps() >= kStepsKnown) {
         usual = std::max(usual, draft.at.series->step_times().p99());
     }
-    const GenerationReport* report = report_of(draft, live);
-    const UnixMillis first =
-        report == nullptr ? 0 : std::max<UnixMillis>(0, report->first_at - live.running_at);
-    HangWatch::Limit limit =
-        hang_limit(draft.job().spec.watch.hang_seconds, usual, std::chrono::milliseconds{first});
-    for (int before = hangs_here_before(*draft.job().attempt(), report); limit.grows && before > 0;
+    const UnixMillis first = std::max<UnixMillis>(0, report->first_at - live.running_at);
+    HangWatch::Limit limit = hang_limit(said, usual, std::chrono::milliseconds{first});
+    for (int before = hangs_here_before(*draft.job().attempt(), *report); limit.grows && before > 0;
          --before) {
         limit.seconds *= kLongerAgain;
     }
@@ -177,8 +179,14 @@ void warn_of_left(Draft& draft, GenerationRun& run, const event::RankExited& lef
 
 // Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
 void watch_for_hang(Draft& draft, AttemptRun& run) {
-    run.generation.hang_untold = false;
     const Generation* live = draft.job().live_generation();
+    // Like a hang that was told it is over once steps are made; most looks come too soon after the
+    // one before to see anything.
+    if (run.generation.hang_untold &&
+        (live == nullptr || live->exited_count > 0 || live->first_failure ||
+         !run.generation.hang_watch.still(draft.at.series))) {
+        run.generation.hang_untold = false;
+    }
     if (live != nullptr && live->hang) {
         hang_is_over(draft, run.generation);
     }
@@ -204,7 +212,7 @@ void watch_for_hang(Draft& draft, AttemptRun& run) {
     const bool often = draft.job().anomalies[kind] - run.generation.anomalies_before[kind] >=
                        limits::kAnomalyEvents;
     if (!verdict || (often && !end)) {
-        run.generation.hang_untold = verdict && !verdict->starting;
+        run.generation.hang_untold = run.generation.hang_untold || (verdict && !verdict->starting);
         return;
     }
     if (verdict->starting) {

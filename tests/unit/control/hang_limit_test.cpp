@@ -10,10 +10,11 @@ using std::chrono::seconds;
 
 class HangLimitTest : public JobMachineTest {
   protected:
-    static History job_of_two() {
+    static History job_of_two(const std::string& more = "") {
         return History{R"({"name":"t","framework":"command","command":["x"],
                            "resources":{"nodes":2},"preflight":{"mode":"off"},
-                           "recovery":{"on":["rank_failure"]}})"};
+                           "recovery":{"on":["rank_failure"]})" +
+                       more + "}"};
     }
     void SetUp() override {
         History history = job_of_two();
@@ -43,16 +44,29 @@ class HangLimitTest : public JobMachineTest {
         }
         ASSERT_EQ(series_.ingest(batch, 1, at_.wall_seconds()).rows, 2U);
     }
+    // Rank 0 says it: 1 train, 2 eval. The other one waits for it.
+    void phase(double code) {
+        Batch batch;
+        batch.seq = ++seq_;
+        batch.generation = generation_;
+        batch.add_row(0, -1, at_.wall_seconds());
+        batch.set("phase_code", code);
+        ASSERT_EQ(series_.ingest(batch, 1, at_.wall_seconds()).rows, 1U);
+    }
     void wait(seconds time) {
         for (seconds passed{0}; passed < time; ++passed) {
-            pass(seconds{1});
-            Draft draft = machine_->draft(at_);
-            machine_->look(draft, runs(), false);
-            machine_->stored(draft, at_);
-            const Generation* live = job().live_generation();
-            hung_ = hung_ || (live != nullptr && live->hang.has_value());
+            look_after(seconds{1});
         }
     }
+    void look_after(std::chrono::milliseconds time) {
+        pass(time);
+        Draft draft = machine_->draft(at_);
+        machine_->look(draft, runs(), false);
+        machine_->stored(draft, at_);
+        const Generation* live = job().live_generation();
+        hung_ = hung_ || (live != nullptr && live->hang.has_value());
+    }
+    bool untold() const { return machine_->run().generation.hang_untold; }
 
     telemetry::JobSeries series_{2};
     bool hung_ = false;  // that was told, at some time
@@ -102,6 +116,65 @@ TEST_F(HangLimitTest, IsThreeTimesAsLongWhereTheGenerationBeforeWasEndedAsAHang)
     EXPECT_TRUE(hung_);
 }
 
+// The first step after each evaluation counted as 300 s: the limit was 50 min.
+TEST_F(HangLimitTest, WhatARankSaysIsAnEvaluationIsNoneOfTheSteps) {
+    for (int epoch = 1; epoch <= 3; ++epoch) {
+        phase(2);
+        wait(seconds{300});
+        phase(1);
+        for (int number = 1; number <= 50; ++number) {
+            step_after(seconds{1});
+        }
+    }
+    EXPECT_FALSE(hung_);
+    wait(seconds{55});
+    EXPECT_FALSE(hung_);
+    wait(seconds{25});
+    EXPECT_TRUE(hung_);
+}
+
+// Ranks that got stuck for 20 min and went on made the next hang one after more than 3 h.
+TEST_F(HangLimitTest, OneStallIsNotWhatStepsTake) {
+    for (int number = 1; number <= 40; ++number) {
+        step_after(seconds{number == 30 ? 1200 : 60});
+        if (number == 30) {
+            EXPECT_TRUE(hung_);
+            hung_ = false;
+        }
+    }
+    EXPECT_FALSE(hung_);
+    wait(seconds{590});
+    EXPECT_FALSE(hung_);
+    wait(seconds{80});
+    EXPECT_TRUE(hung_);
+}
+
+// The next look, 0.1 s after that which saw it, took it for over: the alert resolved, and paged
+// again.
+TEST_F(HangLimitTest, OneThatIsNotToldLastsUntilStepsAreMade) {
+    History history = job_of_two(R"(,"watch":{"hang_seconds":3})");
+    history.running();
+    begin(history);
+    for (std::size_t told = 1; told <= limits::kAnomalyEvents; ++told) {
+        step_after(seconds{1});
+        wait(seconds{6});
+        ASSERT_TRUE(job().live_generation()->hang) << told;
+    }
+    step_after(seconds{1});
+    wait(seconds{6});
+    EXPECT_FALSE(job().live_generation()->hang);
+    ASSERT_TRUE(untold());
+    look_after(std::chrono::milliseconds{100});
+    EXPECT_TRUE(untold());
+    look_after(std::chrono::milliseconds{100});
+    EXPECT_TRUE(untold());
+    wait(seconds{2});
+    EXPECT_TRUE(untold());
+    step_after(seconds{1});
+    look_after(std::chrono::milliseconds{100});
+    EXPECT_FALSE(untold());
+}
+
 TEST_F(HangLimitTest, IsTheUsualOneAtAnotherStepThanThatOfTheHangBefore) {
     History history = job_of_two();
     history.running();
@@ -113,6 +186,37 @@ TEST_F(HangLimitTest, IsTheUsualOneAtAnotherStepThanThatOfTheHangBefore) {
     }
     wait(seconds{110});
     EXPECT_TRUE(hung_);
+}
+
+class HangAtStartTest : public JobMachineTest {};
+
+// Steps of 10 min in the generation before: it was looked at them after 100 min.
+TEST_F(HangAtStartTest, RanksThatWaitAreLookedAtAsSoonAsEverHoweverLongStepsTookBefore) {
+    telemetry::JobSeries series{2};
+    at_.series = &series;
+    Batch batch;
+    batch.seq = 1;
+    batch.generation = 0;  // before the one that starts
+    for (std::int64_t step = 1; step <= 40; ++step) {
+        batch.add_row(0, step, at_.wall_seconds() + 600.0 * static_cast<double>(step - 50));
+        batch.set("step_seconds", 600.0);
+    }
+    ASSERT_EQ(series.ingest(batch, 1, at_.wall_seconds()).rows, 40U);
+    ASSERT_GT(series.step_times().p99(), 500);
+    start();
+    bool asked = false;
+    for (int second = 1; second <= 70 && !asked; ++second) {
+        pass(seconds{1});
+        for (const AgentPtr& one : agents_) {
+            one->last_heard = at_.steady;
+        }
+        Draft draft = machine_->draft(at_);
+        machine_->look(draft, runs(), false);
+        asked = !sent<wire::Examine>(draft.at_once.take()).empty();
+        machine_->stored(draft, at_);
+        EXPECT_FALSE(asked && second < 55) << second;
+    }
+    EXPECT_TRUE(asked);
 }
 
 }  // namespace
