@@ -24,7 +24,7 @@ CEILINGS = {
     "daemon/http/server/server.hpp HttpServer": {"members": 26},
     "daemon/http/server/session.hpp Session": {"methods": 41, "members": 25},
     "daemon/store/database.hpp Database": {"methods": 71},
-    "daemon/telemetry/series/series.hpp JobSeries": {"methods": 41},
+    "daemon/telemetry/series/series.hpp JobSeries": {"methods": 42},
     "daemon/telemetry/exposition/daemon_metrics.hpp DaemonMetrics": {"members": 31},
     "job/agent/machine/node_machine.hpp NodeMachine": {"methods": 58, "members": 21},
     "job/agent/node/node.hpp Node": {"methods": 80, "members": 34},
@@ -32,7 +32,7 @@ CEILINGS = {
     "job/trainer": {"units": 43},
     "job/trainer/run.hpp TrainingRun": {"members": 39},
     "scheduler-integration/slurm": {"units": 38},
-    "scheduler-integration/slurm/slurm_scheduler.hpp SlurmScheduler": {"methods": 68, "members": 35},
+    "scheduler-integration/slurm/slurm_scheduler.hpp SlurmScheduler": {"methods": 69, "members": 35},
 }
 KINDS = {".cpp", ".hpp", ".py", ".sh", ".cmake", ".ts", ".tsx", ".css", ".sql"}
 REASON = re.compile(r"^\s*(?://|#|--|/\*)\s*size: \S+ \S+", re.MULTILINE)
