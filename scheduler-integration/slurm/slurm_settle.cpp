@@ -4,6 +4,7 @@
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/sort.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/hostlist.hpp"
@@ -76,8 +77,7 @@ std::vector<SlurmScheduler::Question> SlurmScheduler::questions(SteadyTime asked
     for (auto at = tracked_.begin(); at != next; ++at) {
         add(at->second);
     }
-    std::stable_sort(line.begin(), line.end(),
-                     [](const Question& a, const Question& b) { return a.place < b.place; });
+    sort_stably(line, [](const Question& a, const Question& b) { return a.place < b.place; });
     return line;
 }
 
