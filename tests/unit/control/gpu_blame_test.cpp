@@ -7,8 +7,6 @@
 namespace lockstep {
 namespace {
 
-using std::chrono::minutes;
-using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -52,7 +50,7 @@ class GpuBlameTest : public JobMachineTest {
 TEST_F(GpuBlameTest, TheGpuIsTheCauseAndItsNodeIsLostOfARankThatFailsAfterAnErrorOfIt) {
     xid(48);
     EXPECT_EQ(cause(), CauseClass::none) << "its ranks may go on";
-    pass(seconds{50});
+    pass(std::chrono::seconds{50});
     fails(1);
     ASSERT_EQ(cause(), CauseClass::gpu_fault);
     const Cause& first = *job().generation()->first_failure;
@@ -71,7 +69,7 @@ TEST_F(GpuBlameTest, TheGpuIsTheCauseAndItsNodeIsLostOfARankThatFailsAfterAnErro
 TEST_F(GpuBlameTest, TheErrorMayBeHeardAfterTheRanksEnd) {
     fails(1);
     EXPECT_EQ(cause(), CauseClass::rank_exit);
-    pass(seconds{1});
+    pass(std::chrono::seconds{1});
     xid(74);
     EXPECT_EQ(cause(), CauseClass::gpu_fault);
     EXPECT_TRUE(is_lost(1));
@@ -115,7 +113,7 @@ TEST_F(GpuBlameTest, WhatAProgramDoesWrongAndWhatIsContainedIsNotTheGpusFault) {
 
 TEST_F(GpuBlameTest, AnErrorOfLongAgoIsNotTheCause) {
     xid(74);
-    pass(minutes{2});
+    pass(std::chrono::minutes{2});
     fails(1);
     EXPECT_EQ(cause(), CauseClass::rank_exit);
     EXPECT_THAT(job().attempt()->lost, IsEmpty());
@@ -172,7 +170,7 @@ TEST_F(GpuBlameTest, AGpuThatIsGoneEndsTheGenerationAtOnceIfThatIsRecoveredFrom)
     xid(79);
     EXPECT_EQ(cause(), CauseClass::none);
     EXPECT_THAT(job().attempt()->lost, IsEmpty());
-    pass(minutes{30});  // NCCL's patience
+    pass(std::chrono::minutes{30});  // NCCL's patience
     fails(1);
     EXPECT_EQ(job().generation()->first_failure->message,
               "GPU 3 of n1 reported XID 79: it has fallen off the bus. Then rank 1 on n1 exited "

@@ -6,8 +6,6 @@
 namespace lockstep {
 namespace {
 
-using std::chrono::seconds;
-
 class HangLimitTest : public JobMachineTest {
   protected:
     static History job_of_two(const std::string& more = "") {
@@ -23,16 +21,16 @@ class HangLimitTest : public JobMachineTest {
     }
     // Its ranks run; of the agents nobody says anything here, nor is it looked at them.
     void begin(const History& history) {
-        at_.steady = at_.timers = std::chrono::steady_clock::time_point{seconds{100}};
+        at_.steady = at_.timers = std::chrono::steady_clock::time_point{std::chrono::seconds{100}};
         at_.wall = history.now;
         at_.series = &series_;
         machine_ = std::make_unique<JobMachine>(
             history.job, files_, [](std::int32_t, const std::string&) { return true; });
         generation_ = static_cast<std::uint32_t>(history.generation_number());
-        wait(seconds{1});
+        wait(std::chrono::seconds{1});
     }
     // Both ranks make it, after so long without one.
-    void step_after(seconds time) {
+    void step_after(std::chrono::seconds time) {
         wait(time);
         Batch batch;
         batch.seq = ++seq_;
@@ -53,9 +51,9 @@ class HangLimitTest : public JobMachineTest {
         batch.set("phase_code", code);
         ASSERT_EQ(series_.ingest(batch, 1, at_.wall_seconds()).rows, 1U);
     }
-    void wait(seconds time) {
-        for (seconds passed{0}; passed < time; ++passed) {
-            look_after(seconds{1});
+    void wait(std::chrono::seconds time) {
+        for (std::chrono::seconds passed{0}; passed < time; ++passed) {
+            look_after(std::chrono::seconds{1});
         }
     }
     void look_after(std::chrono::milliseconds time) {
@@ -80,23 +78,23 @@ class HangLimitTest : public JobMachineTest {
 // It was ten times the newest step, however long the others had taken: a save of 150 s was a hang.
 TEST_F(HangLimitTest, IsTenTimesWhatStepsTakeOverTimeAndNotWhatTheNewestTook) {
     for (int number = 1; number <= 40; ++number) {
-        step_after(seconds{number % 10 == 0 ? 90 : 10});
+        step_after(std::chrono::seconds{number % 10 == 0 ? 90 : 10});
     }
     EXPECT_FALSE(hung_);
-    step_after(seconds{10});
-    wait(seconds{150});
+    step_after(std::chrono::seconds{10});
+    wait(std::chrono::seconds{150});
     EXPECT_FALSE(hung_) << "ten times the 99th percentile is 900 s";
-    wait(seconds{1000 - 150});
+    wait(std::chrono::seconds{1000 - 150});
     EXPECT_TRUE(hung_);
 }
 
 TEST_F(HangLimitTest, IsTenTimesTheNewestStepWhileThereAreFew) {
     for (int number = 1; number <= 10; ++number) {
-        step_after(seconds{number == 2 ? 50 : 10});
+        step_after(std::chrono::seconds{number == 2 ? 50 : 10});
     }
-    wait(seconds{95});
+    wait(std::chrono::seconds{95});
     EXPECT_FALSE(hung_);
-    wait(seconds{10});
+    wait(std::chrono::seconds{10});
     EXPECT_TRUE(hung_);
 }
 
@@ -108,11 +106,11 @@ TEST_F(HangLimitTest, IsThreeTimesAsLongWhereTheGenerationBeforeWasEndedAsAHang)
     history.again();
     begin(history);
     for (int number = 1; number <= 5; ++number) {
-        step_after(seconds{10});
+        step_after(std::chrono::seconds{10});
     }
-    wait(seconds{290});
+    wait(std::chrono::seconds{290});
     EXPECT_FALSE(hung_);
-    wait(seconds{20});
+    wait(std::chrono::seconds{20});
     EXPECT_TRUE(hung_);
 }
 
@@ -120,32 +118,32 @@ TEST_F(HangLimitTest, IsThreeTimesAsLongWhereTheGenerationBeforeWasEndedAsAHang)
 TEST_F(HangLimitTest, WhatARankSaysIsAnEvaluationIsNoneOfTheSteps) {
     for (int epoch = 1; epoch <= 3; ++epoch) {
         phase(2);
-        wait(seconds{300});
+        wait(std::chrono::seconds{300});
         phase(1);
         for (int number = 1; number <= 50; ++number) {
-            step_after(seconds{1});
+            step_after(std::chrono::seconds{1});
         }
     }
     EXPECT_FALSE(hung_);
-    wait(seconds{55});
+    wait(std::chrono::seconds{55});
     EXPECT_FALSE(hung_);
-    wait(seconds{25});
+    wait(std::chrono::seconds{25});
     EXPECT_TRUE(hung_);
 }
 
 // Ranks that got stuck for 20 min and went on made the next hang one after more than 3 h.
 TEST_F(HangLimitTest, OneStallIsNotWhatStepsTake) {
     for (int number = 1; number <= 40; ++number) {
-        step_after(seconds{number == 30 ? 1200 : 60});
+        step_after(std::chrono::seconds{number == 30 ? 1200 : 60});
         if (number == 30) {
             EXPECT_TRUE(hung_);
             hung_ = false;
         }
     }
     EXPECT_FALSE(hung_);
-    wait(seconds{590});
+    wait(std::chrono::seconds{590});
     EXPECT_FALSE(hung_);
-    wait(seconds{80});
+    wait(std::chrono::seconds{80});
     EXPECT_TRUE(hung_);
 }
 
@@ -156,21 +154,21 @@ TEST_F(HangLimitTest, OneThatIsNotToldLastsUntilStepsAreMade) {
     history.running();
     begin(history);
     for (std::size_t told = 1; told <= limits::kAnomalyEvents; ++told) {
-        step_after(seconds{1});
-        wait(seconds{6});
+        step_after(std::chrono::seconds{1});
+        wait(std::chrono::seconds{6});
         ASSERT_TRUE(job().live_generation()->hang) << told;
     }
-    step_after(seconds{1});
-    wait(seconds{6});
+    step_after(std::chrono::seconds{1});
+    wait(std::chrono::seconds{6});
     EXPECT_FALSE(job().live_generation()->hang);
     ASSERT_TRUE(untold());
     look_after(std::chrono::milliseconds{100});
     EXPECT_TRUE(untold());
     look_after(std::chrono::milliseconds{100});
     EXPECT_TRUE(untold());
-    wait(seconds{2});
+    wait(std::chrono::seconds{2});
     EXPECT_TRUE(untold());
-    step_after(seconds{1});
+    step_after(std::chrono::seconds{1});
     look_after(std::chrono::milliseconds{100});
     EXPECT_FALSE(untold());
 }
@@ -182,9 +180,9 @@ TEST_F(HangLimitTest, IsTheUsualOneAtAnotherStepThanThatOfTheHangBefore) {
     history.again();
     begin(history);
     for (int number = 1; number <= 15; ++number) {
-        step_after(seconds{10});
+        step_after(std::chrono::seconds{10});
     }
-    wait(seconds{110});
+    wait(std::chrono::seconds{110});
     EXPECT_TRUE(hung_);
 }
 
@@ -206,7 +204,7 @@ TEST_F(HangAtStartTest, RanksThatWaitAreLookedAtAsSoonAsEverHoweverLongStepsTook
     start();
     bool asked = false;
     for (int second = 1; second <= 70 && !asked; ++second) {
-        pass(seconds{1});
+        pass(std::chrono::seconds{1});
         for (const AgentPtr& one : agents_) {
             one->last_heard = at_.steady;
         }
