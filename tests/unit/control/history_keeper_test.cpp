@@ -358,9 +358,9 @@ TEST_F(HistoryKeeperTest, WithTooManyRowsOfAllJobsInMemoryTheLargestIsPacked) {
     TestAgent fourth = hello(1, "o1");
     start_ranks(third, fourth);
     send(first, 1, 0, 0, 600);
-    send(third, 1, rows(1, 0, 0, 400, 0));
+    send(third, 1, rows(1, 0, 0, 400));
     EXPECT_EQ(stored().chunks, 0);
-    send(third, 2, rows(2, 0, 400, 1, 0));
+    send(third, 2, rows(2, 0, 400, 1));
     until([&] { return stored().chunks > 0; }, "one is packed");
     EXPECT_EQ(stored().samples, 600);
     EXPECT_EQ(logged(large), 0U);
