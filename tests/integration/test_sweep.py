@@ -38,7 +38,7 @@ class Sweep(harness.TestCase):
             self.assertLessEqual(ahead["finished_at"], behind["started_at"])
 
     def test_what_it_sets_in_environment_and_notify_is_shown_to_nobody(self):
-        job = self.daemon.submit({**harness.command_job("secrets", "/bin/sh", "-c", 'test "$A" = t0psecret1 && test "$B" = t0psecret2'),
+        job = self.daemon.submit({**harness.command_job("secrets", "/bin/sh", "-c", 'test "$A" = "t0p"secret1 && test "$B" = "t0p"secret2'),
                                   "environment": {"A": "{tok}"}, "notify": ["mail"],
                                   "sweep": {"parameters": {"tok": ["t0psecret1"], "environment.B": ["t0psecret2"],
                                                            "notify.0": ["webhook:https://hooks.invalid/t0psecret3"],

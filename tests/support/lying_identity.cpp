@@ -8,29 +8,33 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
-#include <string>
 
 namespace {
 
 enum class How { truth, fail, lie };
 
-std::string chosen;  // NOLINT: of the whole process, set once before main()
+// No object with a constructor: that may run after choose().
+char chosen[32];  // NOLINT: of the whole process, set once before main()
 How how = How::truth;
+
+bool is_chosen(const char* name) {
+    return std::strcmp(chosen, name) == 0;
+}
 
 __attribute__((constructor)) void choose() {
     const char* text = std::getenv("LOCKSTEP_TEST_IDENTITY");
-    const std::string whole = text == nullptr ? "" : text;
-    const auto colon = whole.find(':');
-    if (colon != std::string::npos) {
-        chosen = whole.substr(0, colon);
-        how = whole.substr(colon) == ":lie" ? How::lie : How::fail;
+    const char* colon = text == nullptr ? nullptr : std::strchr(text, ':');
+    if (colon != nullptr && static_cast<std::size_t>(colon - text) < sizeof chosen) {
+        std::memcpy(chosen, text, static_cast<std::size_t>(colon - text));
+        how = std::strcmp(colon, ":lie") == 0 ? How::lie : How::fail;
     }
 }
 
 template <class... Arguments>
 int call(const char* name, long number, Arguments... arguments) {
-    if (chosen != name) {
+    if (!is_chosen(name)) {
         return static_cast<int>(::syscall(number, arguments...));
     }
     if (how == How::lie) {
@@ -64,7 +68,7 @@ extern "C" int getresuid(uid_t* real, uid_t* effective, uid_t* saved) noexcept {
 extern "C" std::time_t time(std::time_t* out) noexcept {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
-    const std::time_t said = now.tv_sec + (chosen == "time" ? 40 * 86'400 : 0);
+    const std::time_t said = now.tv_sec + (is_chosen("time") ? 40 * 86'400 : 0);
     if (out != nullptr) {
         *out = said;
     }
