@@ -92,10 +92,8 @@ class Exec(unittest.TestCase):
         self.addCleanup(self.daemon.clean_up)
         self.addCleanup(self.show_logs)
         self.daemon.start()
-        # As lockstep login leaves it: whose socket may have the users' tokens.
-        config = self.root / "home" / ".config" / "lockstep" / "config.toml"
-        config.parent.mkdir(parents=True)
-        config.write_text(f'url = "{self.daemon.url}"\nlistener = {pwd.getpwnam(DAEMON).pw_uid}\n')
+        self.config = self.root / "home" / ".config" / "lockstep" / "config.toml"
+        self.config.parent.mkdir(parents=True)
 
     def end_jobs(self):
         def none():
@@ -116,6 +114,8 @@ class Exec(unittest.TestCase):
         return made["token"]
 
     def cli(self, user, token, *words, check=True, **environment):
+        # As lockstep login leaves it: whose socket may have the users' tokens. A restart has another port here.
+        self.config.write_text(f'url = "{self.daemon.url}"\nlistener = {pwd.getpwnam(DAEMON).pw_uid}\n')
         done = subprocess.run(
             as_user(user, BIN / "lockstep", *words), capture_output=True, text=True, check=False, timeout=200,
             cwd=self.root / "home",
