@@ -285,8 +285,8 @@ Result<Access> find_access(const Options& options) {
         LOCKSTEP_TRY(reach_own(data, access));
     }
     access.listeners = service_users(data);
-    if (file->listener) {
-        access.listeners.push_back(*file->listener);
+    if (const std::optional<uid_t> listener = file->listener) {
+        access.listeners.push_back(*listener);
     }
     access.token = std::move(*token);
     return access;

@@ -136,11 +136,12 @@ class Sender {
             return !found;
         };
         auto answer = http_request_now(endpoint, std::move(request));
-        if (answer || answer.error().code != Errc::invalid || !*stranger) {
+        const std::optional<uid_t> listener = *stranger;
+        if (answer || answer.error().code != Errc::invalid || !listener) {
             return answer;
         }
         return fail(Errc::denied, "the token was not sent: at " + endpoint.authority() + " " +
-                                      user_text(**stranger) +
+                                      user_text(*listener) +
                                       " listens; if that is lockstepd's user, lockstep login "
                                       "http://" +
                                       endpoint.authority() + prefix_ + " keeps it");
