@@ -400,11 +400,11 @@ test('a link is not said to be spent when lockstepd does not answer', async () =
   await daemon.start();
 });
 
-test('where no loss was found in what the ranks printed the page says how to name it', async () => {
+test('where no loss was found in what the ranks printed the page says what explains it', async () => {
   const {id} = await daemon.api('POST', 'v1/jobs', {name: 'speechless', framework: 'pytorch', command: ['true']});
   await daemon.waitFor(id, (job) => job.state === 'succeeded', 'it ends');
   await goTo(`#/jobs/${id}`);
-  await page.getByText('lockstep explain capture says how to name it').waitFor();
+  await page.getByText('See lockstep explain capture').waitFor();
 });
 
 test('of a job whose history has expired the page says that it has, not that nothing was reported', async () => {

@@ -167,9 +167,6 @@ function valueOf({event, cells}: Step, rank: number): number | null {
   return cell > 0 && cell < 255 ? event.low + ((cell - 1) / 253) * (event.high - event.low) : null;
 }
 
-/** Of a job that is over and made no step that is known. */
-const kNoLoss = 'No loss was found in what the ranks print: lockstep explain capture says how to name it; or call lockstep.report() in the script.';
-
 const kDashes = [[6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3]];
 
 export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside, title, sync = 'job', small, gpus, children}: {
@@ -218,7 +215,7 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
     <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={built.nothing.length ? [...marks ?? [], ...built.nothing] : marks} xKind={view.x} height={height}
       zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX && !view.byTime} clip={view.clip} format={(value, digits) => metricValue(metric, value, digits)} small={small}
       command={gpus ? undefined : seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside} fold={metric} loading={state.value.loading}
-      empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : isOver(job) ? (metric === 'loss' && job.step === undefined && job.state === 'succeeded' && job.framework !== 'command' ? kNoLoss : 'Nothing was reported.') : 'Nothing was reported yet.'} />{children}</>;
+      empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : isOver(job) ? `Nothing was reported.${metric === 'loss' && job.state === 'succeeded' ? ' See lockstep explain capture' : ''}` : 'Nothing was reported yet.'} />{children}</>;
 }
 
 /** Names of what the ranks of a job report, as far as it is shown as charts; undefined: not known yet. */
@@ -232,7 +229,7 @@ export const expired = (job: Job, names: string[] | undefined): boolean => isOve
 
 export function Expired(): JSX.Element {
   return <section class="banner"><h2>What its ranks reported is no longer kept</h2>
-    <p>lockstepd keeps histories for a time and up to a size (<code>--history-days</code>, <code>--history-mb</code>). What happened, logs and the specification are still there.</p></section>;
+    <p>lockstepd keeps histories for <code>--history-days</code>, up to <code>--history-mb</code>. All else is there.</p></section>;
 }
 
 /** The metrics that are shown first, in this order, where a job has them. */
