@@ -149,7 +149,7 @@ class Gpus(GpuCase):
     def test_an_error_is_an_event_and_a_lost_gpus_series_go(self):
         job = self.submit()
         # An error from before an agent watches is none of its job's: both must be watching.
-        self.wait_values("lockstep_gpu_utilization_ratio", lambda v: len(v) == 24, "both nodes and the spare are watched")
+        self.wait_values("lockstep_gpu_utilization_ratio", lambda v: len(v) == 16, "both nodes are watched")
         self.write(f"gpu 6 process {self.gpu_of(1)} 1000")
         self.wait_values("lockstep_rank_info", lambda v: any('gpu="6"' in one for one in v), "rank 1's GPU")
         began = time.time()
@@ -182,7 +182,7 @@ class FailedGpu(GpuCase):
             "fails", harness.PYTHON, "-c", FAILING, self.root, preflight={"mode": "off"}, recovery={},
             resources={"nodes": 2, "spares": 1, "ranks_per_node": 1, "gpus_per_node": 1}))["id"]
         wait_until(lambda: (self.root / "pid-1-of-1").exists(), 20, "rank 1 runs")
-        self.wait_values("lockstep_gpu_utilization_ratio", lambda v: len(v) == 16, "both nodes are watched")
+        self.wait_values("lockstep_gpu_utilization_ratio", lambda v: len(v) == 24, "both nodes and the spare are watched")
         self.write(f"gpu 6 process {(self.root / 'pid-1-of-1').read_text()} 1000")
         self.wait_values("lockstep_rank_info", lambda v: any('gpu="6"' in one for one in v), "rank 1's GPU")
         self.write("xid 6 48")
