@@ -57,7 +57,7 @@ export function Gpus({job, events}: JobPageProps): JSX.Element {
       for (const {key, gpu} of all) recent.current.set(key, [...(recent.current.get(key) ?? []).slice(1 - kKept), gpu]);
     }
     if (!all.length) {
-      return <Empty title={over ? 'Nothing runs on a GPU any more' : 'No rank has a process on a GPU'}>{job.resources.gpus_per_node ? 'Numbers come from NVIDIA’s driver by way of the agents, while ranks run.' : 'The job asked for none.'}</Empty>;
+      return <Empty title={over ? 'Nothing runs on a GPU any more' : 'No rank has a process on a GPU'}>{job.resources.gpus_per_node ? 'Numbers come from NVIDIA’s driver while ranks run.' : 'The job asked for none.'}</Empty>;
     }
     const {title, of, text} = kWhat[what];
     const values = all.map((one) => of(one.gpu)).filter((v): v is number => v !== undefined).sort((a, b) => a - b);

@@ -229,7 +229,7 @@ export const expired = (job: Job, names: string[] | undefined): boolean => isOve
 
 export function Expired(): JSX.Element {
   return <section class="banner"><h2>What its ranks reported is no longer kept</h2>
-    <p>lockstepd keeps histories for <code>--history-days</code>, up to <code>--history-mb</code>. All else is there.</p></section>;
+    <p>lockstepd keeps histories for <code>--history-days</code>, up to <code>--history-mb</code>.</p></section>;
 }
 
 /** The metrics that are shown first, in this order, where a job has them. */
