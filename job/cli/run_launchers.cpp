@@ -309,7 +309,7 @@ std::size_t script_of(const std::vector<std::string>& command, std::size_t from)
 
 Result<bool> guess_launcher(Guess& out, const std::string& name, std::size_t from,
                             const RunOptions& options) {
-    const auto known = guess_named(out, name, from, options);
+    auto known = guess_named(out, name, from, options);
     if (!known || !*known) {
         return known;
     }
