@@ -126,8 +126,11 @@ const char* meaning(CauseClass cause) {
                    "not start its ranks for a reason of its own, a full disk say. With "
                    "resources.spares or resources.min_nodes the job goes on without it.";
         case CauseClass::gpu_fault:
-            return "A GPU reported a fault. lockstep nodes NAME has the faults of a node; it "
-                   "should be looked at before it is used again.";
+            return "A GPU failed the pre-flight, or reported an error of its own (XID 48, 64, 74, "
+                   "79, 95) about when a rank failed. With recovery a spare takes its node's "
+                   "place, "
+                   "or another attempt goes without it. lockstep nodes NAME has the faults of a "
+                   "node; it should be looked at before it is used again.";
         case CauseClass::hang:
             return "No rank made a step for longer than recovery allows. lockstep evidence ID "
                    "shows what each rank was doing, those that the others waited for first.";
@@ -144,7 +147,8 @@ const char* meaning(CauseClass cause) {
             return "The time limit came before the end. Ask for a longer one, or let the job "
                    "write checkpoints and resume from them.";
         case CauseClass::scheduler:
-            return "The scheduler refused the job or ended it; the message has its words.";
+            return "The scheduler refused the job or ended it, at its deadline for example; the "
+                   "message has its words.";
         case CauseClass::cancelled_by_user:
             return "Somebody cancelled it; lockstep events ID says who.";
         case CauseClass::internal:

@@ -17,7 +17,8 @@ namespace lockstep::cli {
 // The users whose sockets take connections to that address. Empty: none of this network namespace
 // does, or the kernel does not tell (no /proc, a user outside this user namespace).
 std::set<uid_t> listeners_at(const net::ip::address& address, std::uint16_t port);
-// The first of them who is neither this user, root nor one of `known`.
+// The first of them who is neither this user, root nor one of `known`. Nothing: there is none, or
+// the kernel does not tell.
 std::optional<uid_t> stranger_at(const net::ip::address& address, std::uint16_t port,
                                  const std::vector<uid_t>& known);
 // "ada (uid 1001)", or the number alone.

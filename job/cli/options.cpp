@@ -56,7 +56,7 @@ void declare_access(CLI::App& app, Options& options) {
         ->envname("LOCKSTEP_DATA_DIR")
         ->type_name("DIR");
     app.add_option("--config", options.config,
-                   "Settings: lines url, token-file, fingerprint = \"…\" (default: "
+                   "Settings: lines url, token-file, fingerprint, listener = … (default: "
                    "~/.config/lockstep/config.toml)")
         ->type_name("FILE");
     app.add_flag("--json", options.json, "Print the daemon's answer as JSON");

@@ -1,5 +1,6 @@
 // Whether a GPU of the job is to blame for what its ranks did: an error of its own (gpu_error.hpp)
-// that its node's agent has told in the same generation, about when a rank failed. The node is lost
+// that its node's agent has told in the same generation, from 60 s before to 5 s after a rank
+// failed there, or one elsewhere that lost its peer there (after XID 79 whenever). The node is lost
 // then, so that a spare takes its place and other attempts go without it: on the same GPU the next
 // generation would fail too. Where the job could not go on without the node (nothing takes its
 // place, or it does not recover from lost nodes) the cause names the GPU and nothing is lost: what

@@ -1,4 +1,5 @@
-// Whose ranks an agent may speak of: those that its node ran in that generation. Pure functions.
+// Whose ranks an agent may speak of: those that its node ran in that generation. Pure functions;
+// any thread.
 #pragma once
 
 #include "job/model/job.hpp"
@@ -8,7 +9,7 @@
 
 namespace lockstep {
 
-// Of the attempt; nullptr: it has not begun.
+// Into `job`, good until that changes. nullptr: the attempt has not begun, or not that generation.
 inline const Generation* find_generation(const Job& job, std::int32_t attempt,
                                          std::int64_t number) {
     const auto at = std::find_if(job.attempts.begin(), job.attempts.end(),
@@ -21,7 +22,8 @@ inline const Generation* find_generation(const Job& job, std::int32_t attempt,
     return found == at->generations.rend() ? nullptr : &*found;
 }
 
-// `slot`: the allocation's node. Any rank, of any sign.
+// `slot`: the allocation's node. `rank`: as the agent says it, also a negative one. False without
+// a generation.
 inline bool runs_rank(const Generation* generation, std::int32_t ranks_per_node, std::int32_t slot,
                       std::int64_t rank) {
     return generation != nullptr && rank >= 0 && rank / ranks_per_node < INT32_MAX &&

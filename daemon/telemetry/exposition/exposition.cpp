@@ -233,7 +233,8 @@ class JobsWriter {
                  return std::max<std::int64_t>(job.ranks_expected - *job.ranks_joined, 0);
              });
         each("lockstep_rendezvous_age_seconds",
-             "How long the nodes have been meeting for; 0 once every rank was started.",
+             "How long the nodes have been meeting for, suspensions not counted; 0 once every "
+             "rank was started.",
              [](const JobMetricsView& job) { return job.rendezvous_age; });
         each("lockstep_rendezvous_generation", "Number of the newest generation; 0 = none yet.",
              [](const JobMetricsView& job) { return job.generation; });
