@@ -186,7 +186,8 @@ void declare_users(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--user-gb", settings.user_gb,
                    "GB (10^9 bytes) that one user's jobs may take, over or not: their "
                    "specifications, counted at once, and their folders below --runs-dir, measured "
-                   "every hour. Who has as much submits no more (429) until jobs are removed; "
+                   "every hour, once a day after they are over. Who has as much submits no more "
+                   "(429) until jobs are removed; "
                    "admins do. 0: any")
         ->envname("LOCKSTEP_USER_GB")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));

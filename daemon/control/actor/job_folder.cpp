@@ -4,6 +4,8 @@
 
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -36,22 +38,35 @@ std::int64_t& part_of(DiskUse& use, const fs::path& below) {
 DiskUse disk_use(const fs::path& job_directory, std::int64_t most,
                  std::chrono::steady_clock::time_point until) {
     DiskUse use;
-    std::error_code ec;
-    fs::recursive_directory_iterator at{job_directory,
-                                        fs::directory_options::skip_permission_denied, ec};
-    while (!ec && at != fs::recursive_directory_iterator{}) {
-        if (use.files >= most || std::chrono::steady_clock::now() >= until) {
-            use.partly = true;
-            break;
+    // Not by recursive_directory_iterator: a folder that goes meanwhile ends all of it.
+    std::vector<fs::path> folders{job_directory};
+    while (!folders.empty()) {
+        const fs::path folder = std::move(folders.back());
+        folders.pop_back();
+        std::error_code ec;
+        fs::directory_iterator at{folder, fs::directory_options::skip_permission_denied, ec};
+        while (!ec && at != fs::directory_iterator{}) {
+            if (use.files >= most || std::chrono::steady_clock::now() >= until) {
+                use.partly = true;
+                return use;
+            }
+            struct stat about{};
+            if (::lstat(at->path().c_str(), &about) == 0) {
+                constexpr std::int64_t kBlock = 512;
+                part_of(use, at->path().lexically_relative(job_directory)) +=
+                    std::int64_t{about.st_blocks} * kBlock;
+                if (S_ISDIR(about.st_mode)) {
+                    folders.push_back(at->path());
+                } else {
+                    ++use.files;
+                }
+            }
+            at.increment(ec);
         }
-        struct stat about{};
-        if (::lstat(at->path().c_str(), &about) == 0) {
-            constexpr std::int64_t kBlock = 512;
-            part_of(use, at->path().lexically_relative(job_directory)) +=
-                std::int64_t{about.st_blocks} * kBlock;
-            use.files += S_ISDIR(about.st_mode) ? 0 : 1;
-        }
-        at.increment(ec);
+        // It went, or became something else, or its user has made paths that nobody can open.
+        const bool ours = ec == std::errc::no_such_file_or_directory ||
+                          ec == std::errc::not_a_directory || ec == std::errc::filename_too_long;
+        use.failed = use.failed || (ec && !ours);
     }
     return use;
 }

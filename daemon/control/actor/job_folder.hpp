@@ -19,10 +19,12 @@ struct DiskUse {
     std::int64_t other = 0;
     std::int64_t files = 0;
     bool partly = false;  // there was more than was counted
+    bool failed = false;  // the file system could not give all of it
 };
 
 // Links are counted, not followed; what cannot be read is left out, and so is what comes after
-// `most` files or after `until`.
+// `most` files or after `until`. What goes meanwhile is no failure, and keeps nothing else from
+// being counted.
 DiskUse disk_use(const std::filesystem::path& job_directory, std::int64_t most,
                  std::chrono::steady_clock::time_point until);
 

@@ -1,5 +1,6 @@
 #include "daemon/control/base/user_bytes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
@@ -23,10 +24,11 @@ void UserBytes::add(const std::string& job, const std::string& user, std::int64_
     }
 }
 
-void UserBytes::measured(const std::string& job, std::int64_t folder) {
+void UserBytes::measured(const std::string& job, const Folder& folder) {
     if (const auto found = jobs_.find(job); found != jobs_.end()) {
-        const std::int64_t before = std::exchange(found->second.folder, folder);
-        users_[found->second.user] += folder - before;
+        const std::int64_t before = found->second.folder;
+        found->second.folder = folder.whole ? folder.bytes : std::max(folder.bytes, before);
+        users_[found->second.user] += found->second.folder - before;
     }
 }
 

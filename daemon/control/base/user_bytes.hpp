@@ -13,10 +13,16 @@ namespace lockstep {
 
 class UserBytes {
   public:
+    struct Folder {
+        std::int64_t bytes = 0;
+        bool whole = true;  // false: the file system did not give all of it
+    };
+
     // A job whose specification takes so many bytes. Of one that is known nothing changes.
     void add(const std::string& job, const std::string& user, std::int64_t specification);
-    // Its folder takes so many bytes now. A job that is not known was removed meanwhile: nothing.
-    void measured(const std::string& job, std::int64_t folder);
+    // Its folder takes so many bytes now, or if that is not all of it, no less than was known. A
+    // job that is not known was removed meanwhile: nothing.
+    void measured(const std::string& job, const Folder& folder);
     // It is gone, and what it took.
     void removed(const std::string& job);
     std::int64_t of(const std::string& user) const;

@@ -1,6 +1,6 @@
 // Which job goes next where jobs that are over take too much together: the oldest of the user who
-// has most, so that nobody's jobs go because of what another user keeps. No I/O; any thread, one at
-// a time.
+// has most, of those who have one that may go. What others keep and may not go counts, so that the
+// bound holds. No I/O; any thread, one at a time.
 #pragma once
 
 #include "job/base/clock.hpp"

@@ -2,13 +2,10 @@
 
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
-#include "daemon/control/jobs/stored_jobs.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
-#include <limits>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,16 +18,7 @@ constexpr auto kPassEvery = std::chrono::hours{1};
 constexpr std::size_t kChunksAtOnce = 64;  // a transaction of some megabytes
 constexpr std::size_t kJobsAtOnce = 32;    // of age, before what is left of them is removed
 constexpr std::size_t kClearedAtOnce = 4;
-constexpr std::size_t kMeasuredAtOnce = 256;
-constexpr auto kMeasuring = std::chrono::minutes{5};
 constexpr unsigned kLooksOfDay = 24;
-// What ended less than this ago stays, however much it takes: somebody may not have seen it yet.
-constexpr std::int64_t kFreshDays = 1;
-
-std::int64_t bytes_in(const fs::path& folder, std::chrono::steady_clock::time_point until) {
-    const DiskUse use = disk_use(folder, limits::kFilesOfJob, until);
-    return use.logs + use.evidence + use.checkpoints + use.other;
-}
 
 }  // namespace
 
@@ -42,6 +30,7 @@ Retention::Retention(ControlContext& context, Remove remove, InUse in_use,
       earlier_folder_(std::move(earlier_folder)),
       unfinished_(std::move(unfinished)),
       files_(context.io, kClearedAtOnce),
+      walks_(context.io, kHangingWalks),
       wake_(context.io) {}
 
 void Retention::begin() {
@@ -122,156 +111,6 @@ Task<void> Retention::remove_old() {
     if (removed > 0) {
         log::info("old jobs removed",
                   {{"jobs", removed}, {"keep_days", context_.settings.keep_days}});
-    }
-}
-
-// Of what a job has in its folder. not_found: somebody has removed it meanwhile.
-Task<Result<std::int64_t>> Retention::measure(const JobId& job) {
-    const std::string id = job.value;
-    JobId asked = job;
-    auto finding = earlier_folder_(std::move(asked));
-    const auto earlier = co_await std::move(finding);
-    LOCKSTEP_CO_TRY(earlier);
-    const auto until = std::chrono::steady_clock::now() + kMeasuring;
-    const std::function<std::int64_t()> walk = [folder = context_.settings.runs_dir / id,
-                                                before = *earlier, until] {
-        std::error_code ec;  // by a link they may be the same
-        const bool two = !before.empty() && !fs::equivalent(folder, before, ec);
-        return bytes_in(folder, until) + (two ? bytes_in(before, until) : 0);
-    };
-    // Of one that is too large it is what was counted until then; one that hangs gives nothing.
-    const auto bytes = co_await files_.run<std::int64_t>(walk, until + kMeasuring / 5);
-    if (!bytes) {
-        co_return fail(Errc::unavailable, "the folder of " + id + " cannot be measured");
-    }
-    co_return *bytes;
-}
-
-// Of one that is over: it changes no more, so once a day is enough.
-Task<Result<std::int64_t>> Retention::size_of(const JobId& job) {
-    const auto known = sizes_.find(job.value);
-    if (known != sizes_.end()) {
-        co_return known->second;
-    }
-    const auto bytes = co_await measure(job);
-    if (bytes) {
-        sizes_[job.value] = *bytes;
-    }
-    co_return bytes;
-}
-
-// All that are over and may have to go for their size, from the oldest to the newest.
-Task<Result<RemovalOrder>> Retention::sizes_of_ended(UnixMillis fresh_since) {
-    RemovalOrder out;
-    EndedJob after;
-    for (bool more = true; more && !ending_;) {
-        const std::function<Result<std::vector<EndedJob>>(Database&)> read = [after](Database& db) {
-            return db.ended_before(std::numeric_limits<UnixMillis>::max(), after, kMeasuredAtOnce);
-        };
-        const auto page = co_await context_.store.read<std::vector<EndedJob>>(read);
-        LOCKSTEP_CO_TRY(page);
-        for (const EndedJob& one : *page) {
-            const auto size = co_await size_of(one.job);
-            if (!size && size.error().code == Errc::not_found) {
-                continue;
-            }
-            LOCKSTEP_CO_TRY(size);
-            RemovalOrder::Place place{one.job, one.user, one.finished_at, *size};
-            out.add(std::move(place), one.finished_at < fresh_since);
-        }
-        more = page->size() == kMeasuredAtOnce;
-        after = more ? page->back() : after;
-    }
-    co_return out;
-}
-
-Task<void> Retention::remove_beyond_size() {
-    if (context_.settings.keep_bytes <= 0) {
-        co_return;
-    }
-    const auto fresh_since = co_await older_than(context_, kFreshDays);
-    if (!fresh_since) {
-        log::error("cannot tell how old jobs are", {{"what", fresh_since.error().message}});
-        co_return;
-    }
-    auto jobs = co_await sizes_of_ended(*fresh_since);
-    if (!jobs) {
-        if (!ending_) {
-            log::warn("keep-gb is not looked after", {{"what", jobs.error().message}});
-        }
-        co_return;
-    }
-    const std::int64_t most = context_.settings.keep_bytes;
-    std::size_t removed = 0;
-    while (jobs->bytes() > most && !ending_) {
-        const auto one = jobs->next();
-        if (!one) {
-            break;
-        }
-        JobId job = one->job;
-        auto removing = remove_(std::move(job));
-        if (const Status done = co_await std::move(removing)) {  // else somebody needs it
-            jobs->gone(*one);
-            sizes_.erase(one->job.value);
-            ++removed;
-        }
-    }
-    if (removed > 0) {
-        log::info("jobs removed, the oldest of the user who had most",
-                  {{"jobs", removed}, {"keep_bytes", most}});
-    }
-    if (jobs->bytes() > most && !ending_) {
-        log::warn("jobs that are over take more than keep-gb, and none of them may go",
-                  {{"bytes", jobs->bytes()}, {"keep_bytes", most}});
-    }
-}
-
-// After a start the store says which jobs there are and what their specifications take; from then
-// on whoever submits and removes does.
-Task<Status> Retention::find_stored() {
-    std::string before;
-    while (!stored_found_ && !ending_) {
-        const std::function<Result<std::vector<StoredJob>>(Database&)> read =
-            [before](Database& db) { return stored_jobs(db, before); };
-        const auto some = co_await context_.store.read<std::vector<StoredJob>>(read);
-        LOCKSTEP_CO_TRY(some);
-        for (const StoredJob& one : *some) {
-            context_.stored.add(one.job.value, one.user, one.bytes);
-            before = one.job.value;
-        }
-        stored_found_ = some->empty();
-    }
-    co_return Status{};
-}
-
-// Unlike what may go, that counts everything: jobs with the label keep, and those that still write.
-Task<void> Retention::measure_users() {
-    if (context_.settings.user_bytes <= 0) {
-        co_return;
-    }
-    if (const Status found = co_await find_stored(); !found) {
-        log::error("cannot look for jobs", {{"what", found.error().message}});
-        co_return;
-    }
-    for (std::string id = context_.stored.next(""); !id.empty() && !ending_;
-         id = context_.stored.next(id)) {
-        const JobId job{id};
-        auto measuring = unfinished_(id) ? measure(job) : size_of(job);
-        const auto bytes = co_await std::move(measuring);
-        if (bytes) {
-            context_.stored.measured(id, *bytes);
-        } else if (bytes.error().code == Errc::not_found) {
-            context_.stored.removed(id);  // between the store's answer and ours
-        } else {
-            if (!ending_) {
-                log::warn("user-gb goes by what was measured before",
-                          {{"what", bytes.error().message}});
-            }
-            co_return;
-        }
-        if (std::exchange(waiting_, false)) {
-            co_await clear_all();  // it may take long, and who removes jobs wants the room now
-        }
     }
 }
 
@@ -392,6 +231,7 @@ void Retention::halt() {
     ending_ = true;
     wake_.cancel();
     files_.let_go();
+    walks_.let_go();
 }
 
 }  // namespace lockstep

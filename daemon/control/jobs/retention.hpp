@@ -40,14 +40,17 @@ class Retention {
     void halt();
 
   private:
+    // Folders of which a file system that hangs holds a thread each; then no more is measured.
+    static constexpr std::size_t kHangingWalks = 2;
+
     Task<void> tend();
     Task<void> remove_old();
     Task<void> remove_beyond_size();
     Task<Result<RemovalOrder>> sizes_of_ended(UnixMillis fresh_since);
     Task<void> measure_users();
     Task<Status> find_stored();
-    Task<Result<std::int64_t>> measure(const JobId& job);
-    Task<Result<std::int64_t>> size_of(const JobId& job);
+    Task<Result<UserBytes::Folder>> measure(const JobId& job);
+    Task<Result<UserBytes::Folder>> size_of(const JobId& job);
     Task<void> clear_all();
     Task<void> clear(RemovalRow removal);
     Task<Status> clear_one(const RemovalRow& removal);
@@ -60,7 +63,8 @@ class Retention {
     InUse in_use_;
     EarlierFolder earlier_folder_;
     Unfinished unfinished_;
-    SideThread files_;
+    SideThread files_;  // removals
+    SideThread walks_;  // sizes: removals may take all threads for hours
     std::map<std::string, std::chrono::steady_clock::time_point> clearing_;  // jobs, since when
     std::set<std::string> later_;  // could not be cleared since the last hour began
     net::steady_timer wake_;

@@ -4,9 +4,12 @@
 
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
+#include "job/base/unique_fd.hpp"
 #include "tests/unit/control/retention_fixture.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 namespace lockstep {
 namespace {
@@ -417,6 +420,27 @@ TEST_F(RetentionTest, DiskUseSaysWhatIsWhere) {
     EXPECT_TRUE(disk_use(runs(id), 1, never).partly);
     EXPECT_TRUE(disk_use(runs(id), 1000, std::chrono::steady_clock::now()).partly);
     EXPECT_EQ(disk_use(runs("ls-none"), 10, never).files, 0);
+    EXPECT_FALSE(disk_use(runs("ls-none"), 10, never).failed);
+}
+
+// A user may make a folder whose path is too long to be opened: what is beside it counts.
+TEST_F(RetentionTest, AFolderThatCannotBeOpenedKeepsNothingElseFromBeingCounted) {
+    const std::string id = ended();
+    const std::string name(250, 'd');
+    for (const char* beside : {"a", "n", "z"}) {  // whatever the order of the file system is
+        write(runs(id) / "deep" / beside / "file", 100'000);
+    }
+    // Longer than any path may be.
+    UniqueFd at{::open((runs(id) / "deep" / "n").c_str(), O_DIRECTORY | O_CLOEXEC)};
+    for (int level = 0; level < 20; ++level) {
+        ASSERT_EQ(::mkdirat(at.get(), name.c_str(), 0700), 0);
+        at = UniqueFd{::openat(at.get(), name.c_str(), O_DIRECTORY | O_CLOEXEC)};
+        ASSERT_TRUE(at);
+    }
+    const DiskUse use = disk_use(runs(id), 1000, std::chrono::steady_clock::time_point::max());
+    EXPECT_GE(use.other, 300'000);
+    EXPECT_FALSE(use.failed) << "its user has made it so";
+    ASSERT_EQ(std::system(("rm -rf '" + (runs(id) / "deep").string() + "'").c_str()), 0);
 }
 
 }  // namespace

@@ -12,10 +12,15 @@ TEST(UserBytesTest, SpecificationsCountAtOnceAndFoldersAsTheyWereMeasuredLast) {
     bytes.add("ls-2", "ada", 20);
     bytes.add("ls-3", "bob", 3);
     EXPECT_EQ(bytes.of("ada"), 120);
-    bytes.measured("ls-1", 5000);
+    bytes.measured("ls-1", {5000});
     EXPECT_EQ(bytes.of("ada"), 5120);
-    bytes.measured("ls-1", 4000);
+    bytes.measured("ls-1", {4000});
     EXPECT_EQ(bytes.of("ada"), 4120) << "in place of what it was";
+    bytes.measured("ls-1", {10, false});
+    EXPECT_EQ(bytes.of("ada"), 4120) << "a file system that fails makes nothing smaller";
+    bytes.measured("ls-1", {5000, false});
+    EXPECT_EQ(bytes.of("ada"), 5120);
+    bytes.measured("ls-1", {4000});
     bytes.add("ls-1", "ada", 100);
     EXPECT_EQ(bytes.of("ada"), 4120) << "the store says it again";
     EXPECT_EQ(bytes.of("bob"), 3);
@@ -26,11 +31,11 @@ TEST(UserBytesTest, OfAJobThatIsRemovedNothingCounts) {
     UserBytes bytes;
     bytes.add("ls-1", "ada", 100);
     bytes.add("ls-2", "ada", 20);
-    bytes.measured("ls-1", 5000);
+    bytes.measured("ls-1", {5000});
     bytes.removed("ls-1");
     bytes.removed("ls-1");
     EXPECT_EQ(bytes.of("ada"), 20);
-    bytes.measured("ls-1", 5000);
+    bytes.measured("ls-1", {5000});
     EXPECT_EQ(bytes.of("ada"), 20) << "it was removed while its folder was measured";
 }
 
