@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <system_error>
@@ -207,6 +208,15 @@ std::int64_t oom_kills(const std::filesystem::path& root) {
         }
     }
     return -1;
+}
+
+bool maps_all_users() {
+    std::ifstream map{"/proc/self/uid_map"};
+    std::uint64_t inside = 1;
+    std::uint64_t outside = 1;
+    std::uint64_t count = 0;
+    map >> inside >> outside >> count;
+    return inside == 0 && outside == 0 && count >= UINT32_MAX;
 }
 
 }  // namespace lockstep

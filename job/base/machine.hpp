@@ -37,4 +37,10 @@ std::string host_name();
 // -1 if the kernel does not say (control groups version 1 without the counter, no /sys).
 std::int64_t oom_kills(const std::filesystem::path& root = "/");
 
+// What the kernel shows for whoever has no number in this user namespace (user_namespaces(7);
+// /proc/sys/kernel/overflowuid, as no system changes it).
+inline constexpr std::uint32_t kOverflowUser = 65'534;
+// Whether every user of the machine has a number here; not so in a user namespace.
+bool maps_all_users();
+
 }  // namespace lockstep

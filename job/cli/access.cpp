@@ -3,6 +3,7 @@
 #include "job/async/http_client.hpp"
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
+#include "job/cli/cli_limits.hpp"
 #include "job/cli/daemon_start.hpp"
 
 #include <CLI/Config.hpp>
@@ -16,7 +17,6 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::size_t kSmallFile = 64U << 10U;
 // Of the system's lockstepd, where there is one: only root makes a folder there.
 constexpr const char* kServiceData = "/var/lib/lockstep";
 
@@ -35,7 +35,7 @@ Result<std::string> read_token(const std::string& path) {
     if (std::filesystem::is_directory(path, ec)) {
         return fail(Errc::invalid, "token file " + path + " is a folder");
     }
-    auto text = read_file(path, kSmallFile);
+    auto text = read_file(path, limits::kSettingBytes);
     if (!text) {
         Error why = std::move(text).error().in("token file " + path);
         // A name that is wrong is a wrong argument; not_found is for jobs.
@@ -56,7 +56,7 @@ Result<std::string> find_fingerprint(const Options& options, const std::string& 
     if (!configured.empty()) {
         return parse_fingerprint(configured);
     }
-    const auto kept = read_file(data_directory(options) + "/fingerprint", kSmallFile);
+    const auto kept = read_file(data_directory(options) + "/fingerprint", limits::kSettingBytes);
     return own && kept ? parse_fingerprint(*kept) : std::string{};
 }
 
@@ -71,7 +71,7 @@ bool same_address(const std::string& one, const std::string& other) {
 // The data directory's token is for its lockstepd: how to reach that and nobody else at
 // `access.url`.
 Status reach_own(const std::string& data, Access& access) {
-    const auto kept = read_file(data + "/url", kSmallFile);
+    const auto kept = read_file(data + "/url", limits::kSettingBytes);
     const std::string own = kept ? std::string{trim(*kept)} : "";
     if (!daemon_holds(data)) {
         // Whoever listens at its address by now is somebody else.
@@ -141,7 +141,7 @@ std::string with_scheme(const std::string& url) {
 }
 
 Result<std::string> read_fingerprint(const std::string& path) {
-    const auto text = read_file(path, kSmallFile);
+    const auto text = read_file(path, limits::kSettingBytes);
     LOCKSTEP_TRY(text);
     return parse_fingerprint(*text);
 }
@@ -245,7 +245,7 @@ Result<Access> find_access(const Options& options) {
     bool own = is_loopback(access.url);
     bool kept = false;  // the address is the one that the data directory's lockstepd wrote there
     if (access.url.empty()) {
-        const auto local = read_file(data + "/url", kSmallFile);
+        const auto local = read_file(data + "/url", limits::kSettingBytes);
         access.url = local ? std::string(trim(*local)) : std::string(kDefaultUrl);
         kept = local.has_value();
         own = true;
@@ -270,7 +270,7 @@ Result<Access> find_access(const Options& options) {
         token = read_token(file->token_file);
         access.token_from = file->token_file + ", as " + config_path(options) + " says";
     } else if (token && token->empty() && own && std::filesystem::exists(data + "/token", ec)) {
-        const auto pin = read_file(data + "/fingerprint", kSmallFile);
+        const auto pin = read_file(data + "/fingerprint", limits::kSettingBytes);
         const auto own_pin = pin ? parse_fingerprint(*pin) : Result<std::string>{std::string{}};
         if (access.fingerprint.empty() || !own_pin || *own_pin != access.fingerprint) {
             LOCKSTEP_TRY(reach_own(data, access));

@@ -40,6 +40,8 @@ inline constexpr auto kSamplesPatience = std::chrono::seconds{30};
 inline constexpr auto kSecondInterrupt = std::chrono::seconds{2};
 
 // --- what is read --------------------------------------------------------------------------
+// Of a file of settings, an address, a token's or a certificate's: more is another file.
+inline constexpr std::size_t kSettingBytes = 64U << 10U;
 // Texts and pointers of a YAML document together. One of kBodyBytes comes nowhere near it, unless
 // aliases repeat a long text, or a long name stands before many values.
 inline constexpr std::size_t kYamlReadBytes = 64 * kBodyBytes;

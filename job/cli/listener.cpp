@@ -1,5 +1,7 @@
 #include "job/cli/listener.hpp"
 
+#include "job/base/machine.hpp"
+
 #include <pwd.h>
 #include <unistd.h>
 
@@ -11,9 +13,6 @@
 
 namespace lockstep::cli {
 namespace {
-
-// What the kernel shows for whoever has no number in this user namespace (user_namespaces(7)).
-constexpr uid_t kOverflow = 65'534;
 
 // As /proc/net/tcp has it: words of 32 bits, each as a number of this machine's byte order.
 template <class Bytes>
@@ -32,15 +31,6 @@ std::string table_text(const Bytes& bytes) {
 std::string table_text(const net::ip::address& address) {
     return address.is_v4() ? table_text(address.to_v4().to_bytes())
                            : table_text(address.to_v6().to_bytes());
-}
-
-bool sees_every_user() {
-    std::ifstream map{"/proc/self/uid_map"};
-    std::uint64_t here = 0;
-    std::uint64_t there = 0;
-    std::uint64_t count = 0;
-    map >> here >> there >> count;
-    return map && here == 0 && there == 0 && count == 4'294'967'295U;
 }
 
 // Whose listening sockets `table` has at `address`, of which it has one family.
@@ -63,7 +53,7 @@ std::set<uid_t> owners_in(const char* table, const net::ip::address& address, st
         if (state != "0A") {
             break;  // sockets that listen come first (proc_net_tcp.rst)
         }
-        if (local == wanted && (uid != kOverflow || sees_every_user())) {
+        if (local == wanted && (uid != kOverflowUser || maps_all_users())) {
             out.insert(uid);
         }
     }

@@ -126,7 +126,6 @@ Result<std::string> settle_token(const Options& options, const Dialog& dialog) {
     return token ? Result<std::string>{std::string{trim(*token)}} : token;
 }
 
-constexpr std::size_t kWholeConfig = 64U << 10U;
 constexpr std::string_view kLoginMark = "# written by lockstep login\n";
 
 // Beside the configuration file.
@@ -203,7 +202,7 @@ Result<std::string> forget_login(const Options& options) {
         return fail(Errc::not_found, "login keeps nothing of " + url +
                                          (known->url.empty() ? "" : ", but of " + known->url));
     }
-    const auto text = read_file(path, kWholeConfig);
+    const auto text = read_file(path, limits::kSettingBytes);
     LOCKSTEP_TRY(text);
     if (!text->starts_with(kLoginMark)) {
         return fail(Errc::invalid, path +

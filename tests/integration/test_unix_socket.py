@@ -32,11 +32,14 @@ class Squatter:
             except OSError:
                 return
             with connection:
-                connection.settimeout(5)
-                try:
-                    self.told.append(connection.recv(65536).decode(errors="replace"))
-                except OSError:
-                    self.told.append("")
+                self.serve(connection)
+
+    def serve(self, connection):
+        connection.settimeout(5)
+        try:
+            self.told.append(connection.recv(65536).decode(errors="replace"))
+        except OSError:
+            self.told.append("")
 
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
@@ -51,19 +54,14 @@ class Forwarder(Squatter):
         self.to = urllib.parse.urlsplit(url)
         super().__init__(0, user)
 
-    def listen(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            with connection, socket.create_connection((self.to.hostname, self.to.port)) as there:
-                connection.settimeout(60 * harness.PATIENCE)
-                there.settimeout(60 * harness.PATIENCE)
-                there.sendall(connection.recv(65536))
-                there.shutdown(socket.SHUT_WR)
-                while more := there.recv(65536):
-                    connection.sendall(more)
+    def serve(self, connection):
+        with socket.create_connection((self.to.hostname, self.to.port)) as there:
+            connection.settimeout(60 * harness.PATIENCE)
+            there.settimeout(60 * harness.PATIENCE)
+            there.sendall(connection.recv(65536))
+            there.shutdown(socket.SHUT_WR)
+            while more := there.recv(65536):
+                connection.sendall(more)
 
 
 class UnixSocket(harness.TestCase):

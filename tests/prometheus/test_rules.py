@@ -5,6 +5,7 @@ for, with the labels its summary names, and not on its look-alike."""
 import json
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import tempfile
@@ -407,6 +408,14 @@ class Rules(unittest.TestCase):
         groups.append(group("slow", [*loss, (f'lockstep_job_step_time_seconds{{{JOB},stat="p50"}}', "300x9999")], "15s",
                             alert_rule_test=ask([510], [])))
         self.play(groups, every="1m")
+
+    def test_an_error_that_loses_a_node_pages_too(self):
+        header = (DEPLOY.parents[1] / "job" / "model" / "gpu_error.hpp").read_text()
+        own = set(re.findall(r"GpuError\{(\d+),", header))
+        alerts = yaml.safe_load((DEPLOY / "lockstep.alerts.yml").read_text())["groups"]
+        paged = next(rule["expr"] for group in alerts for rule in group["rules"] if rule["alert"] == "LockstepGpuXidFatal")
+        self.assertGreaterEqual(len(own), 5)
+        self.assertLessEqual(own, set(re.search(r'xid=~"([^"]*)"', paged)[1].split("|")))
 
     def test_a_case_that_is_wrong_is_noticed(self):
         one = next(alert_groups())

@@ -25,6 +25,20 @@ bool is_of_any_rank(const Batch& batch, std::size_t row, const BatchColumn& colu
     return batch.steps[row] < 0 && (column.name == "nccl_collectives" || column.name == "nccl_lag");
 }
 
+// Whether nothing of the row is to be left out. `own`: its rank is the agent's.
+bool may_say(const Batch& batch, std::size_t row, bool own) {
+    bool any = own;  // a step alone of another's rank is nothing that may be said
+    for (std::size_t i = 0; i < batch.columns.size() && !own; ++i) {
+        if (batch.columns[i].present[row] != 0) {
+            if (!is_of_any_rank(batch, row, batch.columns[i])) {
+                return false;
+            }
+            any = true;
+        }
+    }
+    return any;
+}
+
 // Takes out of the batch what one node's agent may not say of another node's ranks: their losses
 // and steps would be whatever that node wants. Returns how many values were; their rows go with
 // them, and the batch keeps its number.
@@ -162,7 +176,11 @@ void AgentLink::on_binary(std::string_view bytes) {
         return runs_rank(of, actor_->job().spec.ranks_per_node(), node_rank, rank);
     };
     std::string taken{bytes};
-    if (!std::all_of(batch->ranks.begin(), batch->ranks.end(), is_own)) {
+    bool clean = true;
+    for (std::size_t row = 0; row < batch->rows() && clean; ++row) {
+        clean = may_say(*batch, row, is_own(batch->ranks[row]));
+    }
+    if (!clean) {
         const std::size_t foreign = leave_out_foreign(*batch, is_own);
         actor_->context().metrics.ingest_dropped(telemetry::DropReason::bad_frame, foreign);
         taken = encode_batch(*batch);

@@ -1,10 +1,10 @@
 #include "daemon/control/actor/node_notes.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/model/gpu_error.hpp"
 #include "job/model/recovery.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <map>
 #include <string_view>
@@ -12,10 +12,6 @@
 
 namespace lockstep {
 namespace {
-
-// Of a program, not of the GPU it runs on: a graphics exception, a page fault, a channel that was
-// stopped, preemptive cleanup, a video processor's exception, a context switch that took too long.
-constexpr std::array<std::int64_t, 6> kXidsOfPrograms{13, 31, 43, 45, 68, 109};
 
 // No machine is called otherwise; "node 3" is one whose agent never called in.
 bool is_name(const std::string& node) {
@@ -74,8 +70,7 @@ struct Reader {
         }
     }
     void read(const Event& event, const event::GpuXid& e) {
-        if (std::find(kXidsOfPrograms.begin(), kXidsOfPrograms.end(), e.xid) ==
-            kXidsOfPrograms.end()) {
+        if (!is_xid_of_program(e.xid)) {
             blame(event, to_string(EventKind::gpu_xid), e.node, e.attempt, e.generation,
                   "XID " + std::to_string(e.xid) + " of GPU " + std::to_string(e.gpu), e.gpu);
         }
@@ -162,8 +157,7 @@ struct Reader {
             }
         }
         for (const event::GpuXid& one : in.xids) {
-            if (std::find(kXidsOfPrograms.begin(), kXidsOfPrograms.end(), one.xid) ==
-                kXidsOfPrograms.end()) {
+            if (!is_xid_of_program(one.xid)) {
                 unwell(one.node);
             }
         }

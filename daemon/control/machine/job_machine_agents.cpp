@@ -17,6 +17,12 @@
 namespace lockstep {
 namespace {
 
+void answer_when_stored(Draft& draft, std::function<void(Status)> done, const Status& answer) {
+    draft.answers.push_back([done = std::move(done), answer](const Status& stored) {
+        done(stored && !answer ? answer : stored);
+    });
+}
+
 // What a node says stands, but not under the number of a rank of another one.
 std::int32_t own_rank(const Job& job, const Agent& link, std::int32_t generation,
                       std::int32_t rank) {
@@ -174,9 +180,7 @@ void JobMachine::hear(Draft& draft, RestartInput& input) {
         restart.key = input.key;
         draft.add(std::move(restart));
     }
-    draft.answers.push_back([done = input.done, answer](const Status& stored) {
-        done(stored && !answer ? answer : stored);
-    });
+    answer_when_stored(draft, input.done, answer);
 }
 
 void JobMachine::hear(Draft& draft, DependencyInput& input) {
@@ -209,16 +213,12 @@ void JobMachine::hear(Draft& draft, EvidenceInput& input) {
         }
         ask_for_evidence(draft, run_, std::move(standing), "asked for by " + input.by, false);
     }
-    draft.answers.push_back([done = input.done, answer](const Status& stored) {
-        done(stored && !answer ? answer : stored);
-    });
+    answer_when_stored(draft, input.done, answer);
 }
 
 void JobMachine::hear(Draft& draft, ProfileInput& input) {
     const Status answer = ask_for_profile(draft, run_, input);
-    draft.answers.push_back([done = input.done, answer](const Status& stored) {
-        done(stored && !answer ? answer : stored);
-    });
+    answer_when_stored(draft, input.done, answer);
 }
 
 void JobMachine::exited(Draft& draft, const AgentPtr& link, const wire::Exited& exited) {

@@ -21,8 +21,6 @@ namespace {
 
 constexpr std::size_t kRecords = 100'000;  // of the kernel's log; it holds far fewer
 constexpr std::size_t kLines = 8;
-// What a program of the user does wrong.
-constexpr std::array<std::int64_t, 4> kPrograms{13, 31, 43, 45};
 
 // "6,1234,98765432,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=…" (kernel: Documentation/ABI/testing/
 // dev-kmsg), time in µs since the kernel started.
@@ -37,7 +35,7 @@ void take_record(std::string_view line, std::int64_t now, GpuFacts& out) {
     const bool recent = !micros || now - *micros / 1'000'000 <= limits::kRecentXidSeconds;
     const std::string_view rest = line.substr(end + 3);
     const auto number = to_int(rest.substr(0, rest.find(',')));
-    if (!number || std::find(kPrograms.begin(), kPrograms.end(), *number) != kPrograms.end()) {
+    if (!number || is_xid_of_program(*number)) {
         return;
     }
     const auto paren = at + std::string_view{"NVRM: Xid ("}.size();

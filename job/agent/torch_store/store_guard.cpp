@@ -1,6 +1,7 @@
 #include "job/agent/torch_store/store_guard.hpp"
 
 #include "job/base/log.hpp"
+#include "job/base/machine.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 namespace lockstep {
@@ -38,18 +38,6 @@ bool socket_end(int fd, decltype(&::getpeername) which, tcp::endpoint& out) {
     std::memcpy(out.data(), &bytes, size);
     out.resize(size);
     return true;
-}
-
-constexpr uid_t kOverflowUser = 65'534;  // /proc/sys/kernel/overflowuid, as no system changes it
-
-// Whether every user of the machine has a number here; not so in a user namespace.
-bool maps_all_users() {
-    std::ifstream map{"/proc/self/uid_map"};
-    std::uint64_t inside = 1;
-    std::uint64_t outside = 1;
-    std::uint64_t count = 0;
-    map >> inside >> outside >> count;
-    return inside == 0 && outside == 0 && count >= UINT32_MAX;
 }
 
 bool is_established(int fd) {
