@@ -1,10 +1,10 @@
 """Compiles sources by themselves, as no build does that compiles them in batches: one that lacks an include, and is given it
 by the file before it, fails here.
 
-    compile_alone.py BUILD SECONDS JOBS < FILES     a path a line; those that BUILD does not compile are left out
+    compile_alone.py BUILD SECONDS JOBS [OVER] < FILES     a path a line; those that BUILD does not compile are left out
 
-With the options that BUILD has for the batch, without output. What has not begun after SECONDS is left out aloud. Exit
-status: 1 if one does not compile."""
+With the options that BUILD has for the batch, without output. What has not begun after SECONDS, or
+when there is a file OVER, is left out aloud. Exit status: 1 if one does not compile."""
 
 import concurrent.futures
 import json
@@ -35,11 +35,12 @@ def commands(build):
 
 def main():
     build, until, jobs = pathlib.Path(sys.argv[1]).resolve(), time.monotonic() + float(sys.argv[2]), int(sys.argv[3])
+    over = pathlib.Path(sys.argv[4]).resolve() if len(sys.argv) > 4 else None
     known = commands(build)
     files = [path for path in (str(pathlib.Path(line.strip()).resolve()) for line in sys.stdin) if path in known]
 
     def compile_one(path):
-        if time.monotonic() > until:
+        if time.monotonic() > until or (over and over.exists()):
             return None
         words, directory = known[path]
         done = subprocess.run(words, cwd=directory, capture_output=True, text=True, check=False)
