@@ -1,6 +1,7 @@
 // What becomes of a job once it is durable, and what its driver asks of it.
 #include "daemon/control/machine/job_machine.hpp"
 
+#include "daemon/control/machine/world.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -244,6 +245,10 @@ void JobMachine::become(const after::Keys& one, Effects& out, const Surroundings
 
 void JobMachine::become(const after::GiveUp& one, Effects& out, const Surroundings&) {
     let_go(out, job_, run_, one);
+}
+
+void JobMachine::become(const after::SendWorld& one, Effects& out, const Surroundings&) {
+    send_world_again(out, job_, run_, one.link);
 }
 
 void JobMachine::become(const after::EvidenceUsed& one, Effects&, const Surroundings&) {

@@ -130,6 +130,7 @@ class JobMachine {
     void become(const after::Done& one, Effects& out, const Surroundings& at);
     void become(const after::Keys& one, Effects& out, const Surroundings& at);
     void become(const after::GiveUp& one, Effects& out, const Surroundings& at);
+    void become(const after::SendWorld& one, Effects& out, const Surroundings& at);
     void become(const after::EvidenceUsed& one, Effects& out, const Surroundings& at);
     void become(const after::ProfileTold& one, Effects& out, const Surroundings& at);
     void become(const after::TimeLimitTold& one, Effects& out, const Surroundings& at);
@@ -179,13 +180,6 @@ class JobMachine {
     void release_if_ready(Draft& draft, const AgentPtr& link);
     void become(const after::Release& one, Effects& out, const Surroundings& at);
     void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
-
-    // job_machine_world.cpp: what agents are told of a generation
-    void become(const after::SendWorld& one, Effects& out, const Surroundings& at);
-    wire::World world() const;
-    std::vector<std::string> admitted() const;
-    void send_table(Draft& draft, const AgentPtr& link, const wire::TableRequest& request);
-    std::string own_address(const Agent& link, std::int32_t node_rank) const;
 
     // job_machine_elastic.cpp: generations of fewer nodes, and when they grow
     bool waits_for_more(const Draft& draft, const std::vector<std::int32_t>& members) const;

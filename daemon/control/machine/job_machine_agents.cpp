@@ -8,6 +8,7 @@
 #include "daemon/control/machine/profile_run.hpp"
 #include "daemon/control/machine/rank_exit.hpp"
 #include "daemon/control/machine/rank_owner.hpp"
+#include "daemon/control/machine/world.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -88,7 +89,9 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
     } else if (const auto* m10 = std::get_if<wire::EvidenceSaved>(&input.message)) {
         evidence_saved(draft, run_, link, *m10);
     } else if (const auto* m11 = std::get_if<wire::TableRequest>(&input.message)) {
-        send_table(draft, link, *m11);
+        if (!send_table(draft, run_, link, *m11)) {
+            abort_if_over(draft, link, m11->generation);
+        }
     } else if (const auto* m12 = std::get_if<wire::Bye>(&input.message)) {
         bye(draft, link, *m12);
     } else if (const auto* m13 = std::get_if<wire::Checked>(&input.message)) {

@@ -1,9 +1,10 @@
 // From one generation to the next: ABORT, the end of the ranks, JOIN, who takes which place, WORLD,
 // READY, START, STARTED, and ABORT to whoever is late. Who is where is in rendezvous.hpp, what the
-// agents are told of a generation in job_machine_world.cpp.
+// agents are told of a generation in world.hpp.
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/profile_run.hpp"
 #include "daemon/control/machine/size_words.hpp"
+#include "daemon/control/machine/world.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -251,17 +252,7 @@ void JobMachine::become(const after::Form& one, Effects& out, const Surroundings
     if (one.slots.size() > 1) {
         run_.generation.rdma_ports = run_.preflight.active_ports(one.slots);
     }
-    wire::World told = world();
-    for (std::size_t node = 0; node < one.slots.size(); ++node) {
-        if (const auto link = run_.links.find(one.slots[node]); link != run_.links.end()) {
-            told.node_rank = static_cast<std::int32_t>(node);
-            told.first_rank = told.node_rank * told.local_ranks;
-            told.address = own_address(*link->second, told.node_rank);
-            told.admitted = node == 0 ? admitted() : std::vector<std::string>{};
-            told.rdma_ports = run_.generation.ports_of(one.slots[node]);
-            out.send(link->second, told);
-        }
-    }
+    send_world(out, job_, run_, one.slots);
 }
 
 // What only lives while the daemon does, for the generation that has just been fixed.
