@@ -185,13 +185,6 @@ class JobMachine {
     bool waits_for_more(const Draft& draft, const std::vector<std::int32_t>& members) const;
     void look_at_growth(Draft& draft);
 
-    // job_machine_checkpoint.cpp: checkpoints that were written, and that are asked for
-    void checkpoint(Draft& draft, const AgentPtr& link, const wire::CheckpointSaved& saved);
-    void tell_checkpoint(Draft& draft, bool last);
-    void can_save(Draft& draft, const AgentPtr& link, const wire::CanSave& answer);
-    void save_asked(Draft& draft, const AgentPtr& link, const wire::SaveAsked& asked);
-    void look_at_saving(Draft& draft);
-
     // job_machine_phases.cpp
     // Whether the scheduler has suspended the job: then nobody's silence counts.
     bool look_whether_paused(Draft& draft, const Observation& seen);

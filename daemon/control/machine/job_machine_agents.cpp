@@ -1,4 +1,5 @@
 // What agents say to their job, and what the job answers.
+#include "daemon/control/machine/checkpoints.hpp"
 #include "daemon/control/machine/command_once.hpp"
 #include "daemon/control/machine/desync.hpp"
 #include "daemon/control/machine/gpu_blame.hpp"
@@ -75,7 +76,7 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
     } else if (const auto* m4 = std::get_if<wire::Fault>(&input.message)) {
         fault(draft, link, *m4);
     } else if (const auto* m5 = std::get_if<wire::CheckpointSaved>(&input.message)) {
-        checkpoint(draft, link, *m5);
+        checkpoint_saved(draft, run_, link, *m5);
     } else if (const auto* m6 = std::get_if<wire::Done>(&input.message)) {
         draft.hear(link, m6->event);
         draft.after.emplace_back(after::Done{link});
@@ -105,9 +106,9 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
     } else if (const auto* m19 = std::get_if<wire::Desync>(&input.message)) {
         desync_seen(draft, run_, *m19);
     } else if (const auto* m16 = std::get_if<wire::CanSave>(&input.message)) {
-        can_save(draft, link, *m16);
+        save_.answer(draft, *link, *m16);
     } else if (const auto* m17 = std::get_if<wire::SaveAsked>(&input.message)) {
-        save_asked(draft, link, *m17);
+        save_asked(draft, run_, link, *m17);
     } else if (const auto* m20 = std::get_if<wire::Profiled>(&input.message)) {
         profiled(draft, run_, link, *m20);
     }
@@ -194,7 +195,7 @@ void JobMachine::hear(Draft& draft, DependencyInput& input) {
 }
 
 void JobMachine::hear(Draft& draft, LookInput&) {
-    look_at_saving(draft);
+    save_.look(draft);
     release_if_ready(draft, nullptr);
 }
 
@@ -217,6 +218,10 @@ void JobMachine::hear(Draft& draft, EvidenceInput& input) {
         ask_for_evidence(draft, run_, std::move(standing), "asked for by " + input.by, false);
     }
     answer_when_stored(draft, input.done, answer);
+}
+
+void JobMachine::hear(Draft& draft, SaveInput& input) {
+    save_.want(draft, run_, input);
 }
 
 void JobMachine::hear(Draft& draft, ProfileInput& input) {

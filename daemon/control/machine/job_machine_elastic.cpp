@@ -63,7 +63,7 @@ void JobMachine::look_at_growth(Draft& draft) {
                               {{"job", id}, {"why", asked.error().message}});
                 }
             };
-            hear(draft, save);
+            save_.want(draft, run_, save);
         }
     }
     if (run_.newest_checkpoint(job) <= run_.generation.growth->checkpoint &&

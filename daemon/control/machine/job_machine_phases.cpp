@@ -1,5 +1,6 @@
 // What a job does next while its nodes gather, while its ranks run, when they are stopped for good,
 // and from one attempt to the next.
+#include "daemon/control/machine/checkpoints.hpp"
 #include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/preflight_run.hpp"
@@ -85,7 +86,7 @@ void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
     if (nodes_too && job_.state == JobState::restarting && somebody_left()) {
         draft.at_once.add(effect::ExpectEnd{job_.attempt()->number});
     }
-    tell_checkpoint(draft, false);
+    tell_checkpoint(draft, run_, false);
     look_at_preflight(draft, run_);
     form_generation(draft);
     if (!paused) {

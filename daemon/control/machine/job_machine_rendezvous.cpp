@@ -1,6 +1,7 @@
 // From one generation to the next: ABORT, the end of the ranks, JOIN, who takes which place, WORLD,
 // READY, START, STARTED, and ABORT to whoever is late. Who is where is in rendezvous.hpp, what the
 // agents are told of a generation in world.hpp.
+#include "daemon/control/machine/checkpoints.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/profile_run.hpp"
 #include "daemon/control/machine/size_words.hpp"
@@ -139,7 +140,7 @@ bool JobMachine::add_generation_end(Draft& draft, const Cause& cause) {
     }
     anomalies_.look(draft, run_.generation, true);
     look_at_profile(draft, run_, true);
-    tell_checkpoint(draft, true);
+    tell_checkpoint(draft, run_, true);
     event::GenerationEnded ended;
     ended.attempt = job_.attempt()->number;
     ended.generation = live->number;

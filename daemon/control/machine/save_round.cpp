@@ -2,12 +2,65 @@
 
 #include "daemon/control/machine/command_once.hpp"
 #include "job/base/limits.hpp"
+#include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace lockstep {
+
+// Who asked is on disk before the signal leaves: whatever the ranks do of it, it is no riddle.
+void SaveRound::order(Draft& draft, const std::vector<Asker>& askers) {
+    const std::int32_t generation = draft.job().live_generation()->number;
+    draft.after.emplace_back(after::OrderSave{generation});
+    for (const Asker& asker : askers) {
+        event::CheckpointRequested requested;
+        requested.attempt = draft.job().attempt()->number;
+        requested.generation = generation;
+        requested.by = asker.by;
+        requested.signal = draft.job().spec.checkpoint.signal;
+        requested.key = asker.key;
+        draft.add(std::move(requested));
+    }
+    log::info("the ranks are asked for a checkpoint",
+              {{"job", draft.before().id.value}, {"by", askers.front().by}});
+}
+
+void SaveRound::want(Draft& draft, const AttemptRun& run, const SaveInput& input) {
+    if (answer_known(draft, input, Command::checkpoint)) {
+        return;
+    }
+    const Generation* live = draft.job().live_generation();
+    if (live == nullptr || draft.job().state != JobState::running ||
+        draft.job().cancel_requested_at != 0) {
+        draft.answers.push_back(
+            [done = input.done, state = draft.job().state](const Status& stored) {
+                done(!stored ? stored
+                             : fail(Errc::conflict,
+                                    "no rank runs that could write a checkpoint: "
+                                    "the job is " +
+                                        std::string{to_string(state)}));
+            });
+        return;
+    }
+    if (draft.job().spec.checkpoint.signal_named) {
+        order(draft, {Asker{input.by, input.key}});
+        draft.answers.push_back(input.done);
+        return;
+    }
+    ask(draft.at_once, draft.job(), run, input, draft.at.steady);
+    look(draft);
+}
+
+void SaveRound::look(Draft& draft) {
+    if (auto follows = outcome(draft.at_once, draft.job(), draft.at.steady)) {
+        order(draft, follows->askers);
+        for (auto& done : follows->done) {
+            draft.answers.push_back(std::move(done));
+        }
+    }
+}
 
 bool SaveRound::join(Asked& joined, const SaveInput& input) const {
     std::vector<Asker>& askers = joined.askers;
@@ -58,18 +111,18 @@ bool SaveRound::holds(const std::string& user, const std::string& key) const {
                        [&](const Asker& one) { return one.by == user && one.key == key; });
 }
 
-void SaveRound::answer(const Agent& link, const wire::CanSave& answer) {
-    if (!asked_ || answer.round != asked_->round || answer.generation != asked_->generation ||
-        asked_->awaited.erase(link.node_rank) == 0) {
-        return;
-    }
-    if (answer.rank >= 0 && asked_->problem.empty()) {
+void SaveRound::answer(Draft& draft, const Agent& link, const wire::CanSave& answer) {
+    const bool counts = asked_ && answer.round == asked_->round &&
+                        answer.generation == asked_->generation &&
+                        asked_->awaited.erase(link.node_rank) != 0;
+    if (counts && answer.rank >= 0 && asked_->problem.empty()) {
         asked_->problem = "rank " + std::to_string(answer.rank) + " on " + link.node + ": " +
                           printable(answer.problem).substr(0, limits::kTextBytes);
     }
+    look(draft);
 }
 
-std::optional<SaveRound::Order> SaveRound::look(Effects& out, const Job& job, Time now) {
+std::optional<SaveRound::Order> SaveRound::outcome(Effects& out, const Job& job, Time now) {
     if (!asked_) {
         return std::nullopt;
     }
@@ -83,9 +136,9 @@ std::optional<SaveRound::Order> SaveRound::look(Effects& out, const Job& job, Ti
                           "(lockstep.checkpoint_requested() does), or name checkpoint.signal in "
                           "the specification"));
     } else if (asked_->awaited.empty()) {
-        Order order{std::move(asked_->askers), std::move(asked_->done)};
+        Order follows{std::move(asked_->askers), std::move(asked_->done)};
         asked_.reset();
-        return order;
+        return follows;
     } else if (now - asked_->since >= limits::kSaveAnswers) {
         const std::int32_t node = live->node_rank_of(*asked_->awaited.begin());
         const NodeClaim* claim = job.claim_of_node(node);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "daemon/control/machine/attempt_run.hpp"
+#include "daemon/control/machine/draft.hpp"
 #include "daemon/control/machine/effect.hpp"
 #include "job/base/result.hpp"
 #include "job/model/job.hpp"
@@ -22,6 +23,21 @@ namespace lockstep {
 class SaveRound {
   public:
     using Time = std::chrono::steady_clock::time_point;
+
+    bool under_way() const { return asked_.has_value(); }
+    // Somebody wants one. A job that names the signal has said that its ranks know what to do with
+    // it: they get it at once.
+    void want(Draft& draft, const AttemptRun& run, const SaveInput& input);
+    void answer(Draft& draft, const Agent& link, const wire::CanSave& answer);
+    // A question under this key is under way: the key is a checkpoint's.
+    bool holds(const std::string& user, const std::string& key) const;
+    // Everybody has answered: the signal is ordered with the draft. Or somebody has not in time, or
+    // cannot: whoever asked is told at once.
+    void look(Draft& draft);
+    // Whoever waits for the answers gets this one.
+    void end(Effects& out, const Status& status);
+
+  private:
     struct Asker {
         std::string by;
         std::string key;  // Idempotency-Key; "" = none
@@ -33,20 +49,6 @@ class SaveRound {
         std::vector<Asker> askers;
         std::vector<std::function<void(Status)>> done;
     };
-
-    bool under_way() const { return asked_.has_value(); }
-    // ASK_SAVE to every node of the live generation; if that is under way, its answer is this one's
-    // too (conflict: too many have joined it). One of a generation before is answered: conflict.
-    void ask(Effects& out, const Job& job, const AttemptRun& run, const SaveInput& input, Time now);
-    void answer(const Agent& link, const wire::CanSave& answer);
-    // A question under this key is under way: the key is a checkpoint's.
-    bool holds(const std::string& user, const std::string& key) const;
-    // Everybody has answered, or somebody has not in time; those who are refused are answered.
-    std::optional<Order> look(Effects& out, const Job& job, Time now);
-    // Whoever waits for the answers gets this one.
-    void end(Effects& out, const Status& status);
-
-  private:
     struct Asked {
         std::int32_t generation;
         std::int32_t round;
@@ -56,6 +58,12 @@ class SaveRound {
         std::string problem;             // of the first that was heard; "" = none so far
         std::vector<std::function<void(Status)>> done;
     };
+    // ASK_SAVE to every node of the live generation; if that is under way, its answer is this one's
+    // too (conflict: too many have joined it). One of a generation before is answered: conflict.
+    void ask(Effects& out, const Job& job, const AttemptRun& run, const SaveInput& input, Time now);
+    // Nothing: there is nothing to order; those who are refused are answered.
+    std::optional<Order> outcome(Effects& out, const Job& job, Time now);
+    static void order(Draft& draft, const std::vector<Asker>& askers);
     // Takes part in the round that is under way. False: too many do.
     bool join(Asked& joined, const SaveInput& input) const;
 

@@ -1,0 +1,22 @@
+// Checkpoints that ranks have written, and what they are asked for at their time limit, as events:
+// as few as tell what has to be known. The newest is kept with the attempt
+// (AttemptRun::checkpoint); asking for one on command is SaveRound's. Control thread only.
+#pragma once
+
+#include "daemon/control/machine/attempt_run.hpp"
+#include "daemon/control/machine/draft.hpp"
+#include "job/model/wire/wire.hpp"
+
+namespace lockstep {
+
+void checkpoint_saved(Draft& draft, AttemptRun& run, const AgentPtr& link,
+                      const wire::CheckpointSaved& saved);
+// The newest checkpoint becomes an event: at once, or, of a generation that has many, once in a
+// while and with its end (`last`). Ranks find theirs by themselves; what a crash of the daemon may
+// cost is what is said of the last minute's.
+void tell_checkpoint(Draft& draft, const AttemptRun& run, bool last);
+// An agent has asked its ranks for one, since their time is nearly over.
+void save_asked(Draft& draft, const AttemptRun& run, const AgentPtr& link,
+                const wire::SaveAsked& asked);
+
+}  // namespace lockstep
