@@ -1,7 +1,8 @@
 // What becomes of a job once it is durable, and what its driver asks of it.
 #include "daemon/control/machine/job_machine.hpp"
 
-#include "daemon/control/machine/world.hpp"
+#include "daemon/control/machine/commands.hpp"
+#include "daemon/control/machine/generation/world.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -10,6 +11,11 @@
 
 namespace lockstep {
 namespace {
+
+template <class... F>
+struct Overloaded : F... {
+    using F::operator()...;
+};
 
 // In which the attempt ran; "": in none that is known.
 std::string allocation_of(const Job& job, std::int32_t attempt) {
@@ -86,7 +92,18 @@ Draft JobMachine::draft(const Surroundings& at) const {
 }
 
 void JobMachine::take(Draft& draft, JobInput& input) {
-    std::visit([&](auto& one) { hear(draft, one); }, input);
+    std::visit(Overloaded{
+                   [&](AgentInput& one) { hear(draft, one); },
+                   [&](AgentGoneInput& one) { hear(draft, one); },
+                   [&](LookInput& one) { hear(draft, one); },
+                   [&](const CancelInput& one) { cancel(draft, one); },
+                   [&](const RestartInput& one) { restart(draft, save_, one); },
+                   [&](const SaveInput& one) { save_.want(draft, run_, one); },
+                   [&](const DependencyInput& one) { dependency_failed(draft, one); },
+                   [&](const EvidenceInput& one) { look_at_ranks(draft, run_, one); },
+                   [&](ProfileInput& one) { profile(draft, run_, one); },
+               },
+               input);
 }
 
 Draft JobMachine::take_all(std::vector<JobInput>& inputs, const Surroundings& at) {

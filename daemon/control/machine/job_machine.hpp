@@ -140,21 +140,7 @@ class JobMachine {
     // job_machine_agents.cpp: what agents say
     void hear(Draft& draft, AgentInput& input);
     void hear(Draft& draft, AgentGoneInput& input);
-    void hear(Draft& draft, CancelInput& input);
-    void hear(Draft& draft, RestartInput& input);
-    void hear(Draft& draft, DependencyInput& input);
     void hear(Draft& draft, LookInput& input);
-    void hear(Draft& draft, EvidenceInput& input);
-    void hear(Draft& draft, ProfileInput& input);
-    void hear(Draft& draft, SaveInput& input);
-    void exited(Draft& draft, const AgentPtr& link, const wire::Exited& exited);
-    void fault(Draft& draft, const AgentPtr& link, const wire::Fault& fault);
-    void warned(Draft& draft, const AgentPtr& link, const wire::Warned& warned);
-    void gpu_xid(Draft& draft, const AgentPtr& link, const wire::GpuXid& xid);
-    void checked(Draft& draft, const AgentPtr& link, const wire::Checked& checked);
-    void probed(Draft& draft, const AgentPtr& link, const wire::Probed& probed);
-    void pair_tested(Draft& draft, const AgentPtr& link, const wire::PairTested& tested);
-    void bye(Draft& draft, const AgentPtr& link, const wire::Bye& bye);
 
     // job_machine_hello.cpp: who may come
     void hello(Draft& draft, const AgentPtr& link, const wire::Hello& hello);

@@ -1,7 +1,7 @@
 // Elastic jobs (resources.min_nodes): generations of fewer nodes than are wanted, and when the
 // ranks are started again because there are more.
+#include "daemon/control/machine/generation/size_words.hpp"
 #include "daemon/control/machine/job_machine.hpp"
-#include "daemon/control/machine/size_words.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 

@@ -6,6 +6,7 @@
 //
 // A node may return once in an attempt (limits::kReturns): one that is lost again stays out.
 #include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/preflight_run.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -183,9 +184,13 @@ void JobMachine::hear_lost(Draft& draft, const AgentPtr& link, const wire::Agent
     if (const auto* join = std::get_if<wire::Join>(&message)) {
         come_back(draft, link, *join);
     } else if (const auto* checked = std::get_if<wire::Checked>(&message)) {
-        this->checked(draft, link, *checked);
+        if (lockstep::checked(draft, run_, link, *checked)) {
+            form_generation(draft);
+        }
     } else if (const auto* probed = std::get_if<wire::Probed>(&message)) {
-        this->probed(draft, link, *probed);
+        if (lockstep::probed(draft, run_, link, *probed)) {
+            form_generation(draft);
+        }
     } else if (const auto* request = std::get_if<wire::KeyRequest>(&message)) {
         draft.after.emplace_back(after::Keys{link, *request});
     }

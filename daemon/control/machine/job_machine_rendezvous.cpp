@@ -2,10 +2,10 @@
 // READY, START, STARTED, and ABORT to whoever is late. Who is where is in rendezvous.hpp, what the
 // agents are told of a generation in world.hpp.
 #include "daemon/control/machine/checkpoints.hpp"
+#include "daemon/control/machine/generation/size_words.hpp"
+#include "daemon/control/machine/generation/world.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/profile_run.hpp"
-#include "daemon/control/machine/size_words.hpp"
-#include "daemon/control/machine/world.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 

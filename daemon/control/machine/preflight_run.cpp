@@ -238,4 +238,43 @@ void look_at_preflight(Draft& draft, AttemptRun& run) {
     draft.found_once(from);  // a judgement is made once
 }
 
+bool checked(Draft& draft, AttemptRun& run, const AgentPtr& link, const wire::Checked& checked) {
+    auto facts = parse_node_facts(checked.facts);
+    if (!facts) {
+        draft.fence(link, "CHECKED was not understood: " + facts.error().message);
+        return false;
+    }
+    run.preflight.checked(link->node_rank, std::move(*facts), draft.before().spec, draft.at.steady);
+    look_at_preflight(draft, run);
+    return true;
+}
+
+bool probed(Draft& draft, AttemptRun& run, const AgentPtr& link, const wire::Probed& probed) {
+    auto results = parse_probe_results(probed.results, link->node_rank);
+    if (!results) {
+        draft.fence(link, "PROBED was not understood: " + results.error().message);
+        return false;
+    }
+    run.preflight.probed(link->node_rank, probed.round, std::move(*results));
+    look_at_preflight(draft, run);
+    return true;
+}
+
+bool pair_tested(Draft& draft, AttemptRun& run, const AgentPtr& link,
+                 const wire::PairTested& tested) {
+    PairOutcome outcome{tested.ms, tested.problem, tested.absent};
+    if (!tested.nccl.is_null()) {
+        auto nccl = parse_nccl_test_fact(tested.nccl);
+        if (!nccl) {
+            draft.fence(link, "PAIR_TESTED was not understood: " + nccl.error().message);
+            return false;
+        }
+        outcome.nccl = std::move(*nccl);
+    }
+    run.pairs.tested(link->node_rank, tested.round, outcome);
+    run.nccl_pairs.tested(link->node_rank, tested.round, std::move(outcome));
+    look_at_preflight(draft, run);
+    return true;
+}
+
 }  // namespace lockstep

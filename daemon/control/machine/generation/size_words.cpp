@@ -1,4 +1,4 @@
-#include "daemon/control/machine/size_words.hpp"
+#include "daemon/control/machine/generation/size_words.hpp"
 
 #include <algorithm>
 

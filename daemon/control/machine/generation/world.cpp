@@ -1,4 +1,4 @@
-#include "daemon/control/machine/world.hpp"
+#include "daemon/control/machine/generation/world.hpp"
 
 #include "job/base/limits.hpp"
 
