@@ -48,7 +48,7 @@ LOCAL = {
     "daemon/control/machine/desync.cpp": {"kSteps": "poll"},
     "daemon/control/machine/generation_run.cpp": {"kStatsAge": "age"},
     "daemon/control/machine/hang_watch.cpp": {"kLookEvery": "poll"},
-    "daemon/control/machine/job_machine_rendezvous.cpp": {"kStepMost": "type"},
+    "daemon/control/machine/generation/next_generation.cpp": {"kStepMost": "type"},
     "daemon/control/machine/kv_store.cpp": {"kEncodedValueBytes": "format"},
     "daemon/control/machine/missing_nodes.cpp": {"kTellLog": "poll", "kTellView": "poll"},
     "daemon/control/notices/notifier.cpp": {"kFirstPause": "retry", "kLongestPause": "retry", "kLongestSleep": "poll",

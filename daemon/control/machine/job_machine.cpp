@@ -264,6 +264,23 @@ void JobMachine::become(const after::GiveUp& one, Effects& out, const Surroundin
     let_go(out, job_, run_, one);
 }
 
+void JobMachine::become(const after::Form& one, Effects& out, const Surroundings& at) {
+    anomalies_.begin(at.series);
+    begin_generation(out, job_, run_, one.slots);
+}
+
+void JobMachine::become(const after::Release& one, Effects& out, const Surroundings&) {
+    send_start(out, run_, one.generation);
+}
+
+void JobMachine::become(const after::StartAgain& one, Effects& out, const Surroundings&) {
+    send_start_again(out, run_, one.link);
+}
+
+void JobMachine::become(const after::GenerationOver&, Effects&, const Surroundings&) {
+    forget_generation(run_);
+}
+
 void JobMachine::become(const after::SendWorld& one, Effects& out, const Surroundings&) {
     send_world_again(out, job_, run_, one.link);
 }

@@ -19,6 +19,7 @@
 #include "daemon/control/machine/attempt_run.hpp"
 #include "daemon/control/machine/draft.hpp"
 #include "daemon/control/machine/effect.hpp"
+#include "daemon/control/machine/generation/next_generation.hpp"
 #include "daemon/control/machine/job_input.hpp"
 #include "daemon/control/machine/left_behind.hpp"
 #include "daemon/control/machine/loss_watch.hpp"
@@ -100,8 +101,7 @@ class JobMachine {
     // The same while the ranks of a generation are being stopped; first ABORT to whoever has not
     // been sent it.
     Effects abort(const Cause& cause, const Surroundings& at);
-    // What may follow its end in the same append; `look`: nothing, the allocation is over.
-    enum class AfterEnd : std::uint8_t { look, next_generation };
+    using AfterEnd = lockstep::AfterEnd;
     // For end_generation(), once all telemetry is in; nothing: a rank of it may live, or there is
     // something to store first.
     std::optional<AfterEnd> look_while_aborting(Draft& draft, const Observation& seen,
@@ -130,7 +130,11 @@ class JobMachine {
     void become(const after::Done& one, Effects& out, const Surroundings& at);
     void become(const after::Keys& one, Effects& out, const Surroundings& at);
     void become(const after::GiveUp& one, Effects& out, const Surroundings& at);
+    void become(const after::Form& one, Effects& out, const Surroundings& at);
     void become(const after::SendWorld& one, Effects& out, const Surroundings& at);
+    void become(const after::Release& one, Effects& out, const Surroundings& at);
+    void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
+    void become(const after::GenerationOver& one, Effects& out, const Surroundings& at);
     void become(const after::EvidenceUsed& one, Effects& out, const Surroundings& at);
     void become(const after::ProfileTold& one, Effects& out, const Surroundings& at);
     void become(const after::TimeLimitTold& one, Effects& out, const Surroundings& at);
@@ -151,25 +155,6 @@ class JobMachine {
     void accept(Effects& out, const AgentPtr& link, bool capable, const Surroundings& at);
     void hear_lost(Draft& draft, const AgentPtr& link, const wire::AgentMessage& message);
     void come_back(Draft& draft, const AgentPtr& link, const wire::Join& join);
-
-    // job_machine_rendezvous.cpp: from one generation to the next
-    // That the live generation has ended. False: none lives.
-    bool add_generation_end(Draft& draft, const Cause& cause);
-    void become(const after::GenerationOver& one, Effects& out, const Surroundings& at);
-    void join(Draft& draft, const AgentPtr& link, const wire::Join& join);
-    void ready(Draft& draft, const AgentPtr& link, const wire::Ready& ready);
-    void node_started(Draft& draft, const AgentPtr& link, const wire::Started& started);
-    void form_generation(Draft& draft);
-    void become(const after::Form& one, Effects& out, const Surroundings& at);
-    void begin_generation(const Surroundings& at);
-    bool abort_if_over(Draft& draft, const AgentPtr& link, std::int32_t generation);
-    void release_if_ready(Draft& draft, const AgentPtr& link);
-    void become(const after::Release& one, Effects& out, const Surroundings& at);
-    void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
-
-    // job_machine_elastic.cpp: generations of fewer nodes, and when they grow
-    bool waits_for_more(const Draft& draft, const std::vector<std::int32_t>& members) const;
-    void look_at_growth(Draft& draft);
 
     // job_machine_phases.cpp
     // Whether the scheduler has suspended the job: then nobody's silence counts.

@@ -42,11 +42,11 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
         return;
     }
     if (const auto* m = std::get_if<wire::Join>(&input.message)) {
-        join(draft, link, *m);
+        hear_join(draft, run_, waits_, link, *m);
     } else if (const auto* m1 = std::get_if<wire::Ready>(&input.message)) {
-        ready(draft, link, *m1);
+        hear_ready(draft, run_, link, *m1);
     } else if (const auto* m2 = std::get_if<wire::Started>(&input.message)) {
-        node_started(draft, link, *m2);
+        hear_started(draft, run_, link, *m2);
     } else if (const auto* m3 = std::get_if<wire::Exited>(&input.message)) {
         hear_exit(draft, run_, link, *m3);
     } else if (const auto* m4 = std::get_if<wire::Fault>(&input.message)) {
@@ -73,15 +73,15 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
         hear_bye(draft, run_, link, *m12);
     } else if (const auto* m13 = std::get_if<wire::Checked>(&input.message)) {
         if (checked(draft, run_, link, *m13)) {
-            form_generation(draft);
+            form_generation(draft, run_, waits_);
         }
     } else if (const auto* m14 = std::get_if<wire::Probed>(&input.message)) {
         if (probed(draft, run_, link, *m14)) {
-            form_generation(draft);
+            form_generation(draft, run_, waits_);
         }
     } else if (const auto* m15 = std::get_if<wire::PairTested>(&input.message)) {
         if (pair_tested(draft, run_, link, *m15)) {
-            form_generation(draft);
+            form_generation(draft, run_, waits_);
         }
     } else if (const auto* m18 = std::get_if<wire::Warned>(&input.message)) {
         hear_warning(draft, link, *m18);
@@ -105,7 +105,7 @@ void JobMachine::hear(Draft& draft, AgentGoneInput& input) {
 
 void JobMachine::hear(Draft& draft, LookInput&) {
     save_.look(draft);
-    release_if_ready(draft, nullptr);
+    release_if_ready(draft, run_, nullptr);
 }
 
 }  // namespace lockstep

@@ -185,11 +185,11 @@ void JobMachine::hear_lost(Draft& draft, const AgentPtr& link, const wire::Agent
         come_back(draft, link, *join);
     } else if (const auto* checked = std::get_if<wire::Checked>(&message)) {
         if (lockstep::checked(draft, run_, link, *checked)) {
-            form_generation(draft);
+            form_generation(draft, run_, waits_);
         }
     } else if (const auto* probed = std::get_if<wire::Probed>(&message)) {
         if (lockstep::probed(draft, run_, link, *probed)) {
-            form_generation(draft);
+            form_generation(draft, run_, waits_);
         }
     } else if (const auto* request = std::get_if<wire::KeyRequest>(&message)) {
         draft.after.emplace_back(after::Keys{link, *request});

@@ -1,6 +1,7 @@
-// What a job does next while its nodes gather, while its ranks run, when they are stopped for good,
-// and from one attempt to the next.
+// What a job does next while its nodes gather, while its ranks run, when they are stopped, to begin
+// anew or for good, and from one attempt to the next.
 #include "daemon/control/machine/checkpoints.hpp"
+#include "daemon/control/machine/generation/growth.hpp"
 #include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
 #include "daemon/control/machine/preflight_run.hpp"
@@ -81,14 +82,14 @@ void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
         look_for_hang(draft, run_);
         look_at_profile(draft, run_, false);
         anomalies_.look(draft, run_.generation);
-        look_at_growth(draft);
+        look_at_growth(draft, run_, save_);
     }
     if (nodes_too && job_.state == JobState::restarting && somebody_left()) {
         draft.at_once.add(effect::ExpectEnd{job_.attempt()->number});
     }
     tell_checkpoint(draft, run_, false);
     look_at_preflight(draft, run_);
-    form_generation(draft);
+    form_generation(draft, run_, waits_);
     if (!paused) {
         tell_missing(draft.at);
     }
@@ -103,6 +104,39 @@ bool JobMachine::somebody_left() const {
         }
     }
     return false;
+}
+
+Effects JobMachine::abort(const Cause& cause, const Surroundings& at) {
+    return send_abort(job_, run_, cause, at);
+}
+
+std::optional<AfterEnd> JobMachine::look_while_aborting(Draft& draft, const Observation& seen,
+                                                        bool nodes_too) {
+    const bool over = allocation_ended(seen);
+    const bool paused = look_whether_paused(draft, seen);
+    if (nodes_too || over) {
+        if (seen.kind != Observation::Kind::unreachable) {
+            loss_.read_results(draft, run_, seen);
+        }
+        if (!paused) {
+            loss_.note_silent(draft, run_, seen);
+            LossWatch::lose_stuck(draft, run_);
+        }
+    }
+    return may_end(draft, run_, over);
+}
+
+// The next one is fixed in the same append if all nodes that it needs have joined, as most have by
+// then: the ranks wait for one write to the disk less.
+bool JobMachine::end_generation(Draft& draft, const Cause& cause, AfterEnd after) {
+    if (!add_generation_end(draft, run_, anomalies_, cause)) {
+        return false;
+    }
+    draft.after.emplace_back(after::GenerationOver{});
+    if (after == AfterEnd::next_generation) {
+        form_generation(draft, run_, waits_);
+    }
+    return true;
 }
 
 Effects JobMachine::stop(const Cause& cause, const Surroundings& at) {
@@ -138,7 +172,7 @@ void JobMachine::read_end(Draft& draft, const Observation& seen) {
 }
 
 void JobMachine::end_attempt(Draft& draft, const Cause& cause) {
-    add_generation_end(draft, cause);
+    add_generation_end(draft, run_, anomalies_, cause);
     event::AttemptEnded ended;
     ended.attempt = job_.attempt()->number;
     ended.cause = cause;

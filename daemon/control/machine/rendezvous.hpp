@@ -13,7 +13,7 @@
 // generation than the live one changes nothing.
 //
 // An elastic job's generation may have fewer nodes than are wanted, down to `least`. Which nodes
-// the next one has, and in which places, is job_machine_rendezvous.cpp's to say.
+// the next one has, and in which places, is generation/next_generation.cpp's to say.
 //
 // "Slot": a node of the allocation, 0..slots-1; "node rank": a node of a generation. Without spares
 // they are the same. Every call is O(1) but fixed() and everybody_joined(). Control thread only.
