@@ -47,16 +47,11 @@ bool may_be_lost_nodes_echo(const Job& job, const AttemptRun& run,
 }  // namespace
 
 JobMachine::JobMachine(Job job, const LeftBehind& files, MayClaim may_claim)
-    : may_claim_(std::move(may_claim)),
+    : admission_(std::move(may_claim)),
       job_(std::move(job)),
       run_(job_),
       loss_(files),
       anomalies_(job_) {}
-
-void JobMachine::set_pending_reason(std::string reason, UnixMillis expected_start) {
-    pending_reason_ = std::move(reason);
-    expected_start_ = expected_start;
-}
 
 const wire::StartedRank* JobMachine::process(std::int32_t rank) const {
     const auto index = static_cast<std::size_t>(rank);
@@ -190,50 +185,15 @@ Effects JobMachine::acknowledge_late(const AgentInput& input, const std::string&
 }
 
 void JobMachine::become(const after::Claim& one, Effects& out, const Surroundings& at) {
-    if (!one.allocation.empty()) {
-        out.add(effect::Claimed{one.attempt, one.allocation});
-    }
-    const AgentPtr& link = one.link;
-    link->hello_pending = false;
-    if (!link->open()) {
-        return;
-    }
-    accept(out, link, one.capable, at);
-    if (one.running != 0 && run_.rendezvous.started(link->node_rank, one.running)) {
-        out.add(effect::LookAgain{});  // it may be the last that was not ready
-    }
-    out.add(effect::Greet{link});
-    if (run_.stopping || run_.generation.abort_sent) {
-        link->abort_sent.reset();
-        run_.generation.abort_due = true;
-        out.add(effect::LookAgain{});
-    }
+    AgentAdmission::accept(out, job_, run_, one, at);
 }
 
 void JobMachine::become(const after::Revisit& one, Effects& out, const Surroundings& at) {
-    const AgentPtr& link = one.link;
-    link->hello_pending = false;
-    if (!link->open()) {
-        return;
-    }
-    run_.left.erase(link->node_rank);
-    run_.preflight.returned(link->node_rank);
-    accept(out, link, one.capable, at);
-    log::info("a lost node has called in again", {{"job", job_.id.value}, {"node", link->node}});
-    out.add(effect::Greet{link});
-    if (link->generation > 0) {
-        wire::Abort abort;
-        abort.generation = link->generation;
-        abort.reason = "this node was given up; it may take part again without these ranks";
-        abort.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
-        out.send(link, abort);
-    }
+    AgentAdmission::accept_lost(out, job_, run_, one, at);
 }
 
 void JobMachine::become(const after::Return& one, Effects& out, const Surroundings&) {
-    run_.rendezvous.returned(one.link->node_rank);
-    log::info("a lost node is back", {{"job", job_.id.value}, {"node", one.link->node}});
-    out.add(effect::HearAgain{AgentInput{one.link, one.join}});
+    AgentAdmission::accept_return(out, job_, run_, one);
 }
 
 void JobMachine::become(const after::Done& one, Effects&, const Surroundings&) {

@@ -15,6 +15,7 @@
 // next draft. Control thread only.
 #pragma once
 
+#include "daemon/control/machine/agent_admission.hpp"
 #include "daemon/control/machine/anomaly_run.hpp"
 #include "daemon/control/machine/attempt_run.hpp"
 #include "daemon/control/machine/draft.hpp"
@@ -23,6 +24,7 @@
 #include "daemon/control/machine/job_input.hpp"
 #include "daemon/control/machine/left_behind.hpp"
 #include "daemon/control/machine/loss_watch.hpp"
+#include "daemon/control/machine/pending_reason.hpp"
 #include "daemon/control/machine/save_round.hpp"
 #include "daemon/control/machine/wait_clock.hpp"
 #include "daemon/telemetry/series/anomalies.hpp"
@@ -34,19 +36,17 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 
 class JobMachine {
   public:
-    // Whether an agent of this allocation, the first of the attempt to call in, may have it
-    // (Scheduler::may_claim).
-    using MayClaim = std::function<bool(std::int32_t attempt, const std::string& allocation)>;
+    using MayClaim = AgentAdmission::MayClaim;
     // `files` outlives it.
     JobMachine(Job job, const LeftBehind& files, MayClaim may_claim);
 
@@ -55,9 +55,11 @@ class JobMachine {
     AttemptRun& run() { return run_; }
     const AttemptRun& run() const { return run_; }
     // Why the job waits, in plain words; "" = it does not.
-    const std::string& pending_reason() const { return pending_reason_; }
-    UnixMillis expected_start() const { return expected_start_; }
-    void set_pending_reason(std::string reason, UnixMillis expected_start = 0);
+    const std::string& pending_reason() const { return pending_.words; }
+    UnixMillis expected_start() const { return pending_.expected_start; }
+    void set_pending_reason(std::string reason, UnixMillis expected_start = 0) {
+        pending_.set(std::move(reason), expected_start);
+    }
     // Of telemetry, at most 250 ms old; nullptr if nothing was reported.
     const telemetry::JobStats* stats(const Surroundings& at) {
         return run_.generation.fresh_stats(at);
@@ -145,30 +147,20 @@ class JobMachine {
     void hear(Draft& draft, AgentInput& input);
     void hear(Draft& draft, AgentGoneInput& input);
     void hear(Draft& draft, LookInput& input);
-
-    // job_machine_hello.cpp: who may come
-    void hello(Draft& draft, const AgentPtr& link, const wire::Hello& hello);
-    std::string unwelcome(const Draft& draft, const Agent& link, const wire::Hello& hello);
-    // The same as a fence for one that has just called in; its job's events say so.
-    void refuse(Draft& draft, const AgentPtr& link, const wire::Hello& hello, std::string why);
-    bool welcome_back(Draft& draft, const AgentPtr& link, const wire::Hello& hello);
-    void accept(Effects& out, const AgentPtr& link, bool capable, const Surroundings& at);
     void hear_lost(Draft& draft, const AgentPtr& link, const wire::AgentMessage& message);
-    void come_back(Draft& draft, const AgentPtr& link, const wire::Join& join);
 
     // job_machine_phases.cpp
     // Whether the scheduler has suspended the job: then nobody's silence counts.
     bool look_whether_paused(Draft& draft, const Observation& seen);
     void tell_missing(const Surroundings& at);
 
-    MayClaim may_claim_;
+    AgentAdmission admission_;
     Job job_;
     WaitClock waits_;
     // What is true of an attempt, or of a generation, goes with it; what is here is the job's.
     AttemptRun run_;
     std::vector<EventData> unstored_;  // what is found only once
-    std::string pending_reason_;
-    UnixMillis expected_start_ = 0;
+    PendingReason pending_;
     // Of one generation, but whoever asked is answered also when that has ended.
     SaveRound save_;
     LossWatch loss_;

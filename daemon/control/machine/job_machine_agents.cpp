@@ -25,7 +25,7 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
         return;
     }
     if (const auto* message = std::get_if<wire::Hello>(&input.message)) {
-        hello(draft, link, *message);
+        admission_.hello(draft, run_, pending_, link, *message);
         return;
     }
     const auto known = run_.links.find(link->node_rank);
@@ -94,6 +94,30 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
     } else if (const auto* m20 = std::get_if<wire::Profiled>(&input.message)) {
         profiled(draft, run_, link, *m20);
     }
+}
+
+// What a node says that is lost and has called in again: nothing of it counts but that it joins.
+void JobMachine::hear_lost(Draft& draft, const AgentPtr& link, const wire::AgentMessage& message) {
+    if (const auto* join = std::get_if<wire::Join>(&message)) {
+        AgentAdmission::come_back(draft, run_, link, *join);
+    } else if (const auto* m1 = std::get_if<wire::Checked>(&message)) {
+        if (checked(draft, run_, link, *m1)) {
+            form_generation(draft, run_, waits_);
+        }
+    } else if (const auto* m2 = std::get_if<wire::Probed>(&message)) {
+        if (probed(draft, run_, link, *m2)) {
+            form_generation(draft, run_, waits_);
+        }
+    } else if (const auto* request = std::get_if<wire::KeyRequest>(&message)) {
+        draft.after.emplace_back(after::Keys{link, *request});
+    }
+    std::visit(
+        [&](const auto& one) {
+            if constexpr (requires { one.event; }) {
+                draft.hear(link, one.event);
+            }
+        },
+        message);
 }
 
 void JobMachine::hear(Draft& draft, AgentGoneInput& input) {
