@@ -18,8 +18,7 @@ COUNTED = ("daemon", "job", "scheduler-integration")
 CEILINGS = {
     "daemon/control/base/control.hpp Control": {"methods": 43},
     "daemon/control/control_service.hpp ControlService": {"methods": 50},
-    "daemon/control/machine/attempt_run.hpp AttemptRun": {"members": 28},
-    "daemon/control/machine/job_machine.hpp JobMachine": {"methods": 53},
+    "daemon/control/machine/attempt_run.hpp AttemptRun": {"members": 26},
     "daemon/http/server/server.hpp HttpServer": {"members": 26},
     "daemon/http/server/session.hpp Session": {"methods": 41, "members": 25},
     "daemon/store/database.hpp Database": {"methods": 71},

@@ -19,6 +19,15 @@ Rendezvous rendezvous_of(const Job& job) {
     return out;
 }
 
+void send_answers(Effects& out, const AttemptRun& run,
+                  const std::vector<KvStore::Answer>& answers) {
+    for (const auto& answer : answers) {
+        if (const auto link = run.links.find(answer.node_rank); link != run.links.end()) {
+            out.send(link->second, answer.reply);
+        }
+    }
+}
+
 }  // namespace
 
 bool is_current(const Job& job, const Agent& link, std::int32_t generation) {
@@ -61,11 +70,28 @@ void AttemptRun::expect_facts(const Job& job, const Agent& link, bool capable, T
     }
 }
 
-void AttemptRun::send_answers(Effects& out, const std::vector<KvStore::Answer>& answers) const {
-    for (const auto& answer : answers) {
-        if (const auto link = links.find(answer.node_rank); link != links.end()) {
-            out.send(link->second, answer.reply);
-        }
+void AttemptRun::answer_key_request(Effects& out, const Job& job, const AgentPtr& link,
+                                    const wire::KeyRequest& request, const Surroundings& at) {
+    if (!is_current(job, *link, request.generation) || request.rank < 0 ||
+        job.live_generation()->slot_of(request.rank / job.spec.ranks_per_node()) !=
+            link->node_rank) {
+        wire::KeyReply refusal;
+        refusal.id = request.id;
+        refusal.error = to_string(Errc::conflict);
+        refusal.message = "fenced: not a rank of the current generation";
+        out.send(link, refusal);
+        return;
+    }
+    std::optional<KvStore>& store = generation.keys;
+    if (!store) {
+        store.emplace(job.world_size(), at.wall);
+    }
+    send_answers(out, *this, store->request(link->node_rank, request, at.steady));
+}
+
+void AttemptRun::expire_keys(Effects& out, Time now) {
+    if (generation.keys) {
+        send_answers(out, *this, generation.keys->expire(now));
     }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/control/machine/agent.hpp"
+#include "daemon/control/machine/allocation_watch.hpp"
 #include "daemon/control/machine/effect.hpp"
 #include "daemon/control/machine/generation_run.hpp"
 #include "daemon/control/machine/missing_nodes.hpp"
@@ -59,7 +60,11 @@ struct AttemptRun {
     }
     // What a pre-flight is to expect of an agent that has just been accepted.
     void expect_facts(const Job& job, const Agent& link, bool capable, Time now);
-    void send_answers(Effects& out, const std::vector<KvStore::Answer>& answers) const;
+    // Ranks of the live generation ask for rendezvous keys; others are fenced.
+    void answer_key_request(Effects& out, const Job& job, const AgentPtr& link,
+                            const wire::KeyRequest& request, const Surroundings& at);
+    // Whoever waits in vain for one is answered.
+    void expire_keys(Effects& out, Time now);
     bool may_start(std::int32_t slot) const;
     // Whether ranks may still run on that node of the live generation, as far as was heard.
     bool may_have_ranks(const Job& job, std::int32_t node) const;
@@ -135,13 +140,11 @@ struct AttemptRun {
     // so that they can be named until the next one is fixed.
     std::vector<wire::StartedRank> processes{};
     GenerationRun generation;
+    AllocationWatch allocation{};
 
     bool submitted = false;           // the scheduler has the attempt, in this daemon's life
     bool intent_fresh = false;        // an intent is on disk that no try has used yet
     bool queue_checked = false;       // the kernel's, of connections, for that many nodes
-    bool was_paused = false;          // the scheduler had suspended it when it was last asked
-    bool was_ending = false;          // and was ending it, as far as `ending` tells
-    bool was_over = false;            // and had ended it
     std::size_t claims_compared = 0;  // with what the scheduler has given it
     // One of them is of a node that it has not, by what it said last, since then.
     std::optional<Time> foreign_since{};

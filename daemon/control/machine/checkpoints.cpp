@@ -58,6 +58,11 @@ void save_asked(Draft& draft, const AttemptRun& run, const AgentPtr& link,
     draft.hear(link, asked.event);
 }
 
+void time_limit_told(AttemptRun& run, bool deaf) {
+    run.generation.time_limit_told = true;
+    run.generation.deaf_told += deaf ? 1 : 0;
+}
+
 void checkpoint_saved(Draft& draft, AttemptRun& run, const AgentPtr& link,
                       const wire::CheckpointSaved& saved) {
     if (saved.step > draft.job().checkpoint_step &&

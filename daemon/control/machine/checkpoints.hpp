@@ -18,5 +18,7 @@ void tell_checkpoint(Draft& draft, const AttemptRun& run, bool last);
 // An agent has asked its ranks for one, since their time is nearly over.
 void save_asked(Draft& draft, const AttemptRun& run, const AgentPtr& link,
                 const wire::SaveAsked& asked);
+// That is durable. `deaf`: it names a rank.
+void time_limit_told(AttemptRun& run, bool deaf);
 
 }  // namespace lockstep

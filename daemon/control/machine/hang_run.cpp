@@ -330,4 +330,13 @@ void look_for_hang(Draft& draft, AttemptRun& run) {
     draft.after.emplace_back(after::EvidenceUsed{end});
 }
 
+void evidence_used(AttemptRun& run, bool acted_on) {
+    std::optional<EvidenceRun>& evidence = run.generation.evidence;
+    if (acted_on && evidence) {
+        evidence->kept = true;
+    } else {
+        evidence.reset();
+    }
+}
+
 }  // namespace lockstep

@@ -18,6 +18,8 @@ void ask_for_evidence(Draft& draft, AttemptRun& run, HangWatch::Verdict verdict,
 void examined(Draft& draft, AttemptRun& run, const AgentPtr& link, const wire::Examined& examined);
 void evidence_saved(Draft& draft, AttemptRun& run, const AgentPtr& link,
                     const wire::EvidenceSaved& saved);
+// It is among the events, and durable. `acted_on`: of a hang that is ended.
+void evidence_used(AttemptRun& run, bool acted_on);
 void look_for_hang(Draft& draft, AttemptRun& run);
 
 }  // namespace lockstep

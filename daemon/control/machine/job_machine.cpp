@@ -1,13 +1,19 @@
-// What becomes of a job once it is durable, and what its driver asks of it.
+// What happens to a job, and what is durable of it, each given to what it concerns.
 #include "daemon/control/machine/job_machine.hpp"
 
+#include "daemon/control/machine/agent_words.hpp"
+#include "daemon/control/machine/checkpoints.hpp"
 #include "daemon/control/machine/commands.hpp"
+#include "daemon/control/machine/desync.hpp"
 #include "daemon/control/machine/generation/world.hpp"
+#include "daemon/control/machine/hang_run.hpp"
+#include "daemon/control/machine/preflight_run.hpp"
+#include "daemon/control/machine/profile_run.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
-#include "job/base/text.hpp"
 
 #include <utility>
+#include <variant>
 
 namespace lockstep {
 namespace {
@@ -16,16 +22,6 @@ template <class... F>
 struct Overloaded : F... {
     using F::operator()...;
 };
-
-// In which the attempt ran; "": in none that is known.
-std::string allocation_of(const Job& job, std::int32_t attempt) {
-    for (const Attempt& one : job.attempts) {
-        if (one.number == attempt) {
-            return one.allocation;
-        }
-    }
-    return "";
-}
 
 // Only ranks that lost their peers were heard of, and a node may have taken those with it: one that
 // has not been heard since the first of them failed. Where the loss of a node is recovered from and
@@ -40,7 +36,7 @@ bool may_be_lost_nodes_echo(const Job& job, const AttemptRun& run,
            trigger_of(live->first_failure->kind) == RecoveryTrigger::rank_failure &&
            recovery.has(RecoveryTrigger::node_failure) &&
            !recovery.has(RecoveryTrigger::rank_failure) && job.cancel_requested_at == 0 &&
-           !work_done(job) && !run.stopping && !run.was_over &&
+           !work_done(job) && !run.stopping && !run.allocation.over() &&
            run.somebody_silent_since(job, failed);
 }
 
@@ -90,7 +86,10 @@ void JobMachine::take(Draft& draft, JobInput& input) {
     std::visit(Overloaded{
                    [&](AgentInput& one) { hear(draft, one); },
                    [&](AgentGoneInput& one) { hear(draft, one); },
-                   [&](LookInput& one) { hear(draft, one); },
+                   [&](const LookInput&) {
+                       save_.look(draft);
+                       release_if_ready(draft, run_, nullptr);
+                   },
                    [&](const CancelInput& one) { cancel(draft, one); },
                    [&](const RestartInput& one) { restart(draft, save_, one); },
                    [&](const SaveInput& one) { save_.want(draft, run_, one); },
@@ -128,16 +127,14 @@ Effects JobMachine::stored(Draft& draft, const Surroundings& at) {
     }
     Effects out;
     for (const After& one : draft.after) {
-        std::visit([&](const auto& what) { become(what, out, at); }, one);
+        become(one, out, at);
     }
     return out;
 }
 
 Effects JobMachine::pass(const Surroundings& at) {
     Effects out;
-    if (run_.generation.keys) {
-        run_.send_answers(out, run_.generation.keys->expire(at.steady));
-    }
+    run_.expire_keys(out, at.steady);
     if (save_.under_way()) {
         out.add(effect::LookAgain{});
     }
@@ -154,129 +151,159 @@ void JobMachine::restart_silence_timers(const Surroundings& at) {
     run_.restart_silence_timers(at.steady);
 }
 
-Effects JobMachine::acknowledge_late(const AgentInput& input, const std::string& why) const {
-    Effects out;
-    if (const auto* hello = std::get_if<wire::Hello>(&input.message)) {
-        input.link->node = printable(std::string_view{hello->node}.substr(0, limits::kTextBytes));
-        const std::string had = allocation_of(job_, input.link->attempt());
-        if (!had.empty() && had != hello->allocation) {
-            // A copy of the attempt's script that starts only now. Told to stop, its agents would
-            // end as the job did, and the scheduler might call completed what has run nothing.
-            fence(out, job_, input.link,
-                  why + "; it ran in allocation " + had + ", this is " +
-                      printable(std::string_view{hello->allocation}.substr(0, limits::kTextBytes)));
-            return out;
-        }
-        out.add(effect::Greet{input.link});
-        const bool newest =
-            job_.attempt() != nullptr && input.link->attempt() == job_.attempt()->number;
-        out.send(input.link,
-                 wire::Stop{why, 0,
-                            newest ? what_it_came_to() : std::string{to_string(JobState::failed)}});
-    }
+// What is durable: the machine becomes what the draft's events have made of the job.
+void JobMachine::become(const After& one, Effects& out, const Surroundings& at) {
     std::visit(
-        [&](const auto& one) {
-            if constexpr (requires { one.event; }) {
-                out.add(effect::Acknowledge{input.link, one.event});
-            }
+        Overloaded{
+            [&](const after::Claim& claim) { AgentAdmission::accept(out, job_, run_, claim, at); },
+            [&](const after::Revisit& visit) {
+                AgentAdmission::accept_lost(out, job_, run_, visit, at);
+            },
+            [&](const after::Return& back) {
+                AgentAdmission::accept_return(out, job_, run_, back);
+            },
+            [&](const after::Done& done) { done.link->done = true; },
+            [&](const after::Keys& keys) {
+                run_.answer_key_request(out, job_, keys.link, keys.request, at);
+            },
+            [&](const after::GiveUp& lost) { let_go(out, job_, run_, lost); },
+            [&](const after::Form& form) {
+                anomalies_.begin(at.series);
+                begin_generation(out, job_, run_, form.slots);
+            },
+            [&](const after::SendWorld& behind) { send_world_again(out, job_, run_, behind.link); },
+            [&](const after::Release& release) { send_start(out, run_, release.generation); },
+            [&](const after::StartAgain& again) { send_start_again(out, run_, again.link); },
+            [&](const after::EvidenceUsed& used) { evidence_used(run_, used.acted_on); },
+            [&](const after::ProfileTold&) { run_.generation.profile.reset(); },
+            [&](const after::OrderSave& order) { SaveRound::send(out, run_, order.generation); },
+            [&](const after::TimeLimitTold& told) { time_limit_told(run_, told.deaf); },
+            [&](const after::GenerationOver&) { forget_generation(run_); },
+            [&](const after::AttemptEnded& ended) { forget_attempt(out, ended.attempt); },
         },
-        input.message);
-    return out;
+        one);
 }
 
-void JobMachine::become(const after::Claim& one, Effects& out, const Surroundings& at) {
-    AgentAdmission::accept(out, job_, run_, one, at);
-}
-
-void JobMachine::become(const after::Revisit& one, Effects& out, const Surroundings& at) {
-    AgentAdmission::accept_lost(out, job_, run_, one, at);
-}
-
-void JobMachine::become(const after::Return& one, Effects& out, const Surroundings&) {
-    AgentAdmission::accept_return(out, job_, run_, one);
-}
-
-void JobMachine::become(const after::Done& one, Effects&, const Surroundings&) {
-    one.link->done = true;
-}
-
-void JobMachine::become(const after::Keys& one, Effects& out, const Surroundings& at) {
-    const wire::KeyRequest& request = one.request;
-    const AgentPtr& link = one.link;
-    if (!is_current(job_, *link, request.generation) || request.rank < 0 ||
-        job_.live_generation()->slot_of(request.rank / job_.spec.ranks_per_node()) !=
-            link->node_rank) {
-        wire::KeyReply refusal;
-        refusal.id = request.id;
-        refusal.error = to_string(Errc::conflict);
-        refusal.message = "fenced: not a rank of the current generation";
-        out.send(link, refusal);
-        return;
-    }
-    std::optional<KvStore>& keys = run_.generation.keys;
-    if (!keys) {
-        keys.emplace(job_.world_size(), at.wall);
-    }
-    run_.send_answers(out, keys->request(link->node_rank, request, at.steady));
-}
-
-void JobMachine::become(const after::GiveUp& one, Effects& out, const Surroundings&) {
-    let_go(out, job_, run_, one);
-}
-
-void JobMachine::become(const after::Form& one, Effects& out, const Surroundings& at) {
-    anomalies_.begin(at.series);
-    begin_generation(out, job_, run_, one.slots);
-}
-
-void JobMachine::become(const after::Release& one, Effects& out, const Surroundings&) {
-    send_start(out, run_, one.generation);
-}
-
-void JobMachine::become(const after::StartAgain& one, Effects& out, const Surroundings&) {
-    send_start_again(out, run_, one.link);
-}
-
-void JobMachine::become(const after::GenerationOver&, Effects&, const Surroundings&) {
-    forget_generation(run_);
-}
-
-void JobMachine::become(const after::SendWorld& one, Effects& out, const Surroundings&) {
-    send_world_again(out, job_, run_, one.link);
-}
-
-void JobMachine::become(const after::EvidenceUsed& one, Effects&, const Surroundings&) {
-    std::optional<EvidenceRun>& evidence = run_.generation.evidence;
-    if (one.acted_on && evidence) {
-        evidence->kept = true;
-    } else {
-        evidence.reset();
-    }
-}
-
-void JobMachine::become(const after::ProfileTold&, Effects&, const Surroundings&) {
-    run_.generation.profile.reset();
-}
-
-void JobMachine::become(const after::TimeLimitTold& one, Effects&, const Surroundings&) {
-    run_.generation.time_limit_told = true;
-    run_.generation.deaf_told += one.deaf ? 1 : 0;
-}
-
-void JobMachine::become(const after::OrderSave& one, Effects& out, const Surroundings&) {
-    for (const auto& [slot, link] : run_.links) {
-        out.send(link, wire::Save{one.generation});
-    }
-}
-
-void JobMachine::become(const after::AttemptEnded& one, Effects& out, const Surroundings&) {
+void JobMachine::forget_attempt(Effects& out, std::int32_t number) {
     log::info("attempt is over, another one follows",
-              {{"job", job_.id.value}, {"attempt", one.attempt}});
-    out.add(effect::AttemptOver{one.attempt});
+              {{"job", job_.id.value}, {"attempt", number}});
+    out.add(effect::AttemptOver{number});
     for (const auto& [slot, link] : run_.links) {
         out.add(effect::Close{link, "the attempt is over"});
     }
     run_ = AttemptRun{job_};
+}
+
+void JobMachine::hear(Draft& draft, AgentInput& input) {
+    const auto& link = input.link;
+    if (!link->open() && !std::holds_alternative<wire::Bye>(input.message)) {
+        return;
+    }
+    if (draft.job().attempt() != nullptr && link->attempt() < draft.job().attempt()->number) {
+        // Of an attempt that is over: it delivers what it still has, and goes.
+        for (Effect& one : acknowledge_late(input, "the attempt is over").take()) {
+            draft.at_once.add(std::move(one));
+        }
+        draft.answered = true;
+        return;
+    }
+    if (const auto* message = std::get_if<wire::Hello>(&input.message)) {
+        admission_.hello(draft, run_, pending_, link, *message);
+        return;
+    }
+    const auto known = run_.links.find(link->node_rank);
+    if (known == run_.links.end() || known->second != link) {
+        // HELLO is in this draft too (not accepted yet) or was superseded: once more, in order.
+        if (link->hello_pending) {
+            draft.deferred.emplace_back(input);  // a copy: the draft may be tried again
+        }
+        return;
+    }
+    if (draft.job().spec.resources.is_elastic() && draft.job().attempt() != nullptr &&
+        draft.job().attempt()->lost.contains(link->node_rank)) {
+        hear_lost(draft, link, input.message);
+        return;
+    }
+    std::visit(
+        Overloaded{
+            [](const wire::Hello&) {},  // see above
+            [](const wire::Beat&) {},   // the connection's
+            [&](const wire::Join& one) { hear_join(draft, run_, waits_, link, one); },
+            [&](const wire::Ready& one) { hear_ready(draft, run_, link, one); },
+            [&](const wire::Started& one) { hear_started(draft, run_, link, one); },
+            [&](const wire::Exited& one) { hear_exit(draft, run_, link, one); },
+            [&](const wire::Fault& one) { hear_fault(draft, link, one); },
+            [&](const wire::CheckpointSaved& one) { checkpoint_saved(draft, run_, link, one); },
+            [&](const wire::Done& one) {
+                draft.hear(link, one.event);
+                draft.after.emplace_back(after::Done{link});
+            },
+            [&](const wire::KeyRequest& one) {
+                // Not before the append: an add() must not count twice when that is tried again.
+                draft.after.emplace_back(after::Keys{link, one});
+            },
+            [&](const wire::Examined& one) { examined(draft, run_, link, one); },
+            [&](const wire::GpuXid& one) { hear_gpu_error(draft, run_, link, one); },
+            [&](const wire::EvidenceSaved& one) { evidence_saved(draft, run_, link, one); },
+            [&](const wire::TableRequest& one) {
+                if (!send_table(draft, run_, link, one)) {
+                    abort_if_over(draft, link, one.generation);
+                }
+            },
+            [&](const wire::Bye& one) { hear_bye(draft, run_, link, one); },
+            [&](const wire::Checked& one) {
+                if (checked(draft, run_, link, one)) {
+                    form_generation(draft, run_, waits_);
+                }
+            },
+            [&](const wire::Probed& one) {
+                if (probed(draft, run_, link, one)) {
+                    form_generation(draft, run_, waits_);
+                }
+            },
+            [&](const wire::PairTested& one) {
+                if (pair_tested(draft, run_, link, one)) {
+                    form_generation(draft, run_, waits_);
+                }
+            },
+            [&](const wire::Warned& one) { hear_warning(draft, link, one); },
+            [&](const wire::Desync& one) { desync_seen(draft, run_, one); },
+            [&](const wire::CanSave& one) { save_.answer(draft, *link, one); },
+            [&](const wire::SaveAsked& one) { save_asked(draft, run_, link, one); },
+            [&](const wire::Profiled& one) { profiled(draft, run_, link, one); },
+        },
+        input.message);
+}
+
+// What a node says that is lost and has called in again: nothing of it counts but that it joins.
+void JobMachine::hear_lost(Draft& draft, const AgentPtr& link, const wire::AgentMessage& message) {
+    if (const auto* join = std::get_if<wire::Join>(&message)) {
+        AgentAdmission::come_back(draft, run_, link, *join);
+    } else if (const auto* m1 = std::get_if<wire::Checked>(&message)) {
+        if (checked(draft, run_, link, *m1)) {
+            form_generation(draft, run_, waits_);
+        }
+    } else if (const auto* m2 = std::get_if<wire::Probed>(&message)) {
+        if (probed(draft, run_, link, *m2)) {
+            form_generation(draft, run_, waits_);
+        }
+    } else if (const auto* request = std::get_if<wire::KeyRequest>(&message)) {
+        draft.after.emplace_back(after::Keys{link, *request});
+    }
+    std::visit(
+        [&](const auto& one) {
+            if constexpr (requires { one.event; }) {
+                draft.hear(link, one.event);
+            }
+        },
+        message);
+}
+
+void JobMachine::hear(Draft& draft, AgentGoneInput& input) {
+    const auto known = run_.links.find(input.link->node_rank);
+    if (known != run_.links.end() && known->second == input.link) {
+        run_.disconnected(known->first, draft.at.steady);
+    }
 }
 
 }  // namespace lockstep

@@ -6,6 +6,9 @@
 //
 //   JobMachine ⊃ AttemptRun (agents, rendezvous, pre-flight) ⊃ GenerationRun (keys, ABORT, hang)
 //
+// Who is asked, and in which order, is here; what each concern makes of it is in a file of its own,
+// a class or a few functions of a draft and of the attempt (daemon/README.md, "A job").
+//
 // Two calls a round: take() or look…() puts events and intentions into a draft; stored(), once the
 // events are durable, makes the draft the job and answers with what follows.
 // If the append fails, not_stored() is told, and the draft is dropped: look…() looks again, the
@@ -95,8 +98,8 @@ class JobMachine {
     // An agent of another allocation never was the attempt's, and is fenced.
     Effects acknowledge_late(const AgentInput& input, const std::string& why) const;
 
-    // While agents gather and ranks run. `seen`: what the scheduler says of the attempt.
-    // `nodes_too`: also who is not heard, a walk over all nodes.
+    // While agents gather and ranks run (from here on job_machine_phases.cpp). `seen`: what the
+    // scheduler says of the attempt. `nodes_too`: also who is not heard, a walk over all nodes.
     void look(Draft& draft, const Observation& seen, bool nodes_too);
     // That who goes was told to by the scheduler, perhaps: its word is wanted soon.
     bool somebody_left() const;
@@ -123,36 +126,11 @@ class JobMachine {
     void next_attempt(Draft& draft, const Cause& cause);
 
   private:
-    // Of the newest attempt, that is over or about to be, for STOP: a final state's word.
-    std::string what_it_came_to() const;
-    // job_machine.cpp
-    void become(const after::Claim& one, Effects& out, const Surroundings& at);
-    void become(const after::Revisit& one, Effects& out, const Surroundings& at);
-    void become(const after::Return& one, Effects& out, const Surroundings& at);
-    void become(const after::Done& one, Effects& out, const Surroundings& at);
-    void become(const after::Keys& one, Effects& out, const Surroundings& at);
-    void become(const after::GiveUp& one, Effects& out, const Surroundings& at);
-    void become(const after::Form& one, Effects& out, const Surroundings& at);
-    void become(const after::SendWorld& one, Effects& out, const Surroundings& at);
-    void become(const after::Release& one, Effects& out, const Surroundings& at);
-    void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
-    void become(const after::GenerationOver& one, Effects& out, const Surroundings& at);
-    void become(const after::EvidenceUsed& one, Effects& out, const Surroundings& at);
-    void become(const after::ProfileTold& one, Effects& out, const Surroundings& at);
-    void become(const after::TimeLimitTold& one, Effects& out, const Surroundings& at);
-    void become(const after::OrderSave& one, Effects& out, const Surroundings& at);
-    void become(const after::AttemptEnded& one, Effects& out, const Surroundings& at);
-
-    // job_machine_agents.cpp: what agents say
     void hear(Draft& draft, AgentInput& input);
-    void hear(Draft& draft, AgentGoneInput& input);
-    void hear(Draft& draft, LookInput& input);
     void hear_lost(Draft& draft, const AgentPtr& link, const wire::AgentMessage& message);
-
-    // job_machine_phases.cpp
-    // Whether the scheduler has suspended the job: then nobody's silence counts.
-    bool look_whether_paused(Draft& draft, const Observation& seen);
-    void tell_missing(const Surroundings& at);
+    void hear(Draft& draft, AgentGoneInput& input);
+    void become(const After& one, Effects& out, const Surroundings& at);
+    void forget_attempt(Effects& out, std::int32_t number);
 
     AgentAdmission admission_;
     Job job_;

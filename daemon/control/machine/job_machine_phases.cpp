@@ -9,67 +9,34 @@
 #include "daemon/control/machine/verdict.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/text.hpp"
 
 #include <utility>
 
 namespace lockstep {
-
-void JobMachine::tell_missing(const Surroundings& at) {
-    if (auto reason = run_.missing.look(job_, run_, at.steady)) {
-        set_pending_reason(std::move(*reason));
-    }
-}
-
 namespace {
 
-// As long as the scheduler is not heard it stays as it was.
-void note_suspension(Draft& draft, const Observation& seen) {
-    const Attempt& attempt = *draft.job().attempt();
-    // Nor does one that has just been taken up, and is not seen yet, go on.
-    if (seen.kind != Observation::Kind::state || seen.state != AllocationState::running ||
-        seen.paused == attempt.suspended() ||
-        (seen.paused && attempt.suspensions.size() >= limits::kSuspensions)) {
-        return;
+// Of the newest attempt, that is over or about to be, for STOP: a final state's word.
+std::string what_it_came_to(const Job& job) {
+    return std::string{to_string(is_final(job.state) ? job.state : outcome(job).state)};
+}
+
+// In which the attempt ran; "": in none that is known.
+std::string allocation_of(const Job& job, std::int32_t attempt) {
+    for (const Attempt& one : job.attempts) {
+        if (one.number == attempt) {
+            return one.allocation;
+        }
     }
-    event::Suspended out;
-    out.attempt = attempt.number;
-    out.over = !seen.paused;
-    out.message = seen.paused ? seen.message : "it is not suspended any more";
-    draft.add(std::move(out));
+    return "";
 }
 
 }  // namespace
 
-bool JobMachine::look_whether_paused(Draft& draft, const Observation& seen) {
-    const bool paused = seen.kind == Observation::Kind::state && seen.paused;
-    note_suspension(draft, seen);
-    if (paused || run_.was_paused) {
-        set_pending_reason(paused ? seen.message : "");
-        run_.restart_silence_timers(draft.at.steady);  // agents that stand still say nothing
-        run_.was_paused = paused;
-        // Nor do ranks that stand still end: their time to do so begins anew.
-        if (run_.generation.abort_sent) {
-            run_.generation.abort_sent = draft.at.steady;
-        }
-        for (const auto& [slot, link] : run_.links) {
-            if (link->abort_sent) {
-                link->abort_sent = draft.at.steady;
-            }
-        }
-    }
-    return paused;
-}
-
 void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
-    const bool paused = look_whether_paused(draft, seen);
-    const bool ending = seen.kind == Observation::Kind::state && !seen.ending.empty();
-    if (ending || run_.was_ending) {
-        set_pending_reason(ending ? seen.message : "");
-        run_.was_ending = ending;
-    }
-    const bool over = allocation_ended(seen);
-    run_.was_over = over;
-    if (over) {
+    const bool paused = run_.allocation.look_whether_paused(draft, run_, pending_, seen);
+    run_.allocation.look_whether_ending(pending_, seen);
+    if (run_.allocation.over()) {
         look_at_outlived(draft, run_, seen);
     }
     if (nodes_too && seen.kind != Observation::Kind::unreachable) {
@@ -91,7 +58,9 @@ void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
     look_at_preflight(draft, run_);
     form_generation(draft, run_, waits_);
     if (!paused) {
-        tell_missing(draft.at);
+        if (auto reason = run_.missing.look(job_, run_, draft.at.steady)) {
+            pending_.set(std::move(*reason));
+        }
     }
 }
 
@@ -113,7 +82,7 @@ Effects JobMachine::abort(const Cause& cause, const Surroundings& at) {
 std::optional<AfterEnd> JobMachine::look_while_aborting(Draft& draft, const Observation& seen,
                                                         bool nodes_too) {
     const bool over = allocation_ended(seen);
-    const bool paused = look_whether_paused(draft, seen);
+    const bool paused = run_.allocation.look_whether_paused(draft, run_, pending_, seen);
     if (nodes_too || over) {
         if (seen.kind != Observation::Kind::unreachable) {
             loss_.read_results(draft, run_, seen);
@@ -150,19 +119,45 @@ Effects JobMachine::stop(const Cause& cause, const Surroundings& at) {
     return say_stop(cause.message);
 }
 
-std::string JobMachine::what_it_came_to() const {
-    return std::string{to_string(is_final(job_.state) ? job_.state : outcome(job_).state)};
-}
-
 Effects JobMachine::say_stop(const std::string& reason) {
     const std::chrono::milliseconds grace = limits::kStopGrace;
-    const wire::Stop stop{reason, grace.count(), what_it_came_to()};  // a walk over all nodes
+    const wire::Stop stop{reason, grace.count(), what_it_came_to(job_)};  // a walk over all nodes
     Effects out;
     for (const auto& [slot, link] : run_.links) {
         if (!std::exchange(link->stop_sent, true)) {
             out.send(link, stop);
         }
     }
+    return out;
+}
+
+Effects JobMachine::acknowledge_late(const AgentInput& input, const std::string& why) const {
+    Effects out;
+    if (const auto* hello = std::get_if<wire::Hello>(&input.message)) {
+        input.link->node = printable(std::string_view{hello->node}.substr(0, limits::kTextBytes));
+        const std::string had = allocation_of(job_, input.link->attempt());
+        if (!had.empty() && had != hello->allocation) {
+            // A copy of the attempt's script that starts only now. Told to stop, its agents would
+            // end as the job did, and the scheduler might call completed what has run nothing.
+            fence(out, job_, input.link,
+                  why + "; it ran in allocation " + had + ", this is " +
+                      printable(std::string_view{hello->allocation}.substr(0, limits::kTextBytes)));
+            return out;
+        }
+        out.add(effect::Greet{input.link});
+        const bool newest =
+            job_.attempt() != nullptr && input.link->attempt() == job_.attempt()->number;
+        out.send(input.link, wire::Stop{why, 0,
+                                        newest ? what_it_came_to(job_)
+                                               : std::string{to_string(JobState::failed)}});
+    }
+    std::visit(
+        [&](const auto& one) {
+            if constexpr (requires { one.event; }) {
+                out.add(effect::Acknowledge{input.link, one.event});
+            }
+        },
+        input.message);
     return out;
 }
 

@@ -151,6 +151,12 @@ std::optional<SaveRound::Order> SaveRound::outcome(Effects& out, const Job& job,
     return std::nullopt;
 }
 
+void SaveRound::send(Effects& out, const AttemptRun& run, std::int32_t generation) {
+    for (const auto& [slot, link] : run.links) {
+        out.send(link, wire::Save{generation});
+    }
+}
+
 void SaveRound::end(Effects& out, const Status& status) {
     if (auto asked = std::exchange(asked_, std::nullopt)) {
         for (auto& done : asked->done) {

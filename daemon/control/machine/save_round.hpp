@@ -34,6 +34,8 @@ class SaveRound {
     // Everybody has answered: the signal is ordered with the draft. Or somebody has not in time, or
     // cannot: whoever asked is told at once.
     void look(Draft& draft);
+    // The order is durable: to every agent.
+    static void send(Effects& out, const AttemptRun& run, std::int32_t generation);
     // Whoever waits for the answers gets this one.
     void end(Effects& out, const Status& status);
 
