@@ -66,8 +66,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       reports_(tasks, config_, {outbox_, children_, standbys_}, report_handlers()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
       profiles_(tasks),
-      nccl_(tasks, nccl_handlers(), {}),
-      inspector_(tasks, inspector_handlers()),
+      nccl_(tasks, config_, machine_, outbox_, nccl_handlers()),
       preflight_(tasks, preflight_options(config_),
                  [this](wire::AgentMessage message) {
                      if (machine_.connected()) {
@@ -80,7 +79,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       gpus_(tasks, config_, machine_, outbox_, [this] { wake_(); }) {}
 
 void Node::start() {
-    evidence_.on_measured([this](std::int32_t rank) { return inspector_.words_of(rank); });
+    evidence_.on_measured([this](std::int32_t rank) { return nccl_.inspector().words_of(rank); });
     evidence_.on_found([this](std::string found) { warn(-1, std::move(found)); });
     tasks_.spawn("tick", tick());
 }
@@ -95,11 +94,9 @@ wire::Hello Node::hello() {
     hello.version = kVersion;
     hello.generation = machine_.generation();
     hello.ranks_running = machine_.ranks_run();
-    hello.time = SystemClock{}.wall();
+    hello.time = clock_.hello();
     hello.preflight = true;
     hello.profiles = true;
-    hello_at_ = hello.time;
-    hello_made_ = std::chrono::steady_clock::now();
     return hello;
 }
 
@@ -124,7 +121,7 @@ void Node::take(NodeInput input) {
 void Node::welcome(const wire::Welcome& welcome, const std::string& local_address) {
     address_ = local_address.empty() ? "127.0.0.1" : local_address;
     welcome_ = welcome;
-    clock_offset_.restart();
+    clock_.welcomed();
     outbox_.reconnected(welcome.acked_batch);
     reports_.begin_after(welcome.acked_batch);
     node_input::Welcomed input;
@@ -180,10 +177,6 @@ void Node::keep_to_what_is_signed() {
         own.empty() ? (config_.attempt_directory.parent_path() / "checkpoints").string() : own;
     welcome_->job_name = spec_->name;
     welcome_->document.clear();
-}
-
-void Node::on(const wire::Clock& clock) {
-    clock_offset_.answered(clock.asked_us, clock.daemon_us, std::chrono::steady_clock::now());
 }
 
 void Node::on(const wire::Ack& ack) {
@@ -251,8 +244,6 @@ void Node::perform(const node_effect::HoldPortsAgain&) {
     ports_.hold_again(address_);
 }
 
-// As NTP does: its answer was made half way between HELLO and WELCOME, give or take that half. A
-// machine that is busy takes long to answer, and that is not its clock.
 void Node::perform(const node_effect::BeginPreflight&) {
     Preflight::Start start;
     start.spec = *spec_;
@@ -260,11 +251,9 @@ void Node::perform(const node_effect::BeginPreflight&) {
     start.address = address_;
     start.ports_problem = ports_problem_;
     start.ports_needed = 1 + (needs_endpoints(*spec_) ? spec_->ranks_per_node() : 0);
-    const auto trip = std::chrono::duration_cast<std::chrono::milliseconds>(
-                          std::chrono::steady_clock::now() - hello_made_)
-                          .count();
-    start.clock_error_ms = trip / 2;
-    start.clock_offset_ms = hello_at_ + trip / 2 - welcome_->time;
+    const DaemonClock::Rough clock = clock_.by_welcome(welcome_->time);
+    start.clock_error_ms = clock.error_ms;
+    start.clock_offset_ms = clock.offset_ms;
     preflight_.begin(start);
 }
 
@@ -345,14 +334,16 @@ void Node::perform(const node_effect::WarnRanks& warn) {
 }
 
 Task<void> Node::tick() {
-    next_beat_ = std::chrono::steady_clock::now();
+    auto next_beat = std::chrono::steady_clock::now();
     while (!machine_.finished()) {
         children_.look();
         if (group_.running() && !group_.stopping()) {
             standbys_.look();
         }
         reports_.look();
-        if (machine_.connected() && std::chrono::steady_clock::now() >= next_beat_) {
+        if (const auto now = std::chrono::steady_clock::now();
+            machine_.connected() && now >= next_beat) {
+            next_beat = now + limits::kBeatInterval;
             beat();
         }
         if (here_) {
@@ -363,19 +354,11 @@ Task<void> Node::tick() {
 }
 
 void Node::beat() {
-    next_beat_ = std::chrono::steady_clock::now() + limits::kBeatInterval;
     wire::Beat beat;
     beat.time = SystemClock{}.wall();
     beat.generation = machine_.generation();
     beat.dropped_rows = outbox_.dropped_rows() + reports_.refused();
-    if (const auto offset = clock_offset_.estimate()) {
-        beat.offset_us = offset->offset_us;
-        beat.offset_error_us = offset->error_us;
-    }
-    if (clock_offset_.due()) {
-        beat.asks_us = SystemClock{}.wall_us();
-        clock_offset_.asked(beat.asks_us, std::chrono::steady_clock::now());
-    }
+    clock_.fill(beat);
     outbox_.control(beat);
     follow_ranks();
     wake_();

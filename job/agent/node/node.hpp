@@ -5,20 +5,20 @@
 //
 // It has a part for each concern: JobEnvironment (setup, secrets), HeldPorts, RankPlanner (what a
 // rank is started with), RankGroup (processes), RankTasks and NodeChildren (those that srun or a
-// launcher starts), RankReports (what they say), MeetingPlace (torch's store), CheckpointSignal.
+// launcher starts), RankReports (what they say), MeetingPlace (torch's store), CheckpointSignal,
+// NcclReports, GpuReports, DaemonClock.
 #pragma once
 
 #include "job/agent/diagnostics/evidence_taker.hpp"
 #include "job/agent/diagnostics/profile_taker.hpp"
 #include "job/agent/machine/node_machine.hpp"
-#include "job/agent/nccl/inspector_watch.hpp"
-#include "job/agent/nccl/ras_watch.hpp"
 #include "job/agent/node/checkpoint_signal.hpp"
-#include "job/agent/node/clock_offset.hpp"
+#include "job/agent/node/daemon_clock.hpp"
 #include "job/agent/node/gpu_reports.hpp"
 #include "job/agent/node/held_ports.hpp"
 #include "job/agent/node/job_environment.hpp"
 #include "job/agent/node/meeting_place.hpp"
+#include "job/agent/node/nccl_reports.hpp"
 #include "job/agent/node/node_children.hpp"
 #include "job/agent/node/node_config.hpp"
 #include "job/agent/node/outbox.hpp"
@@ -30,7 +30,6 @@
 #include "job/agent/ranks/socket_directory.hpp"
 #include "job/agent/ranks/standbys.hpp"
 #include "job/async/task_group.hpp"
-#include "job/base/clock.hpp"
 #include "job/model/spec/spec.hpp"
 #include "job/model/wire/wire.hpp"
 
@@ -127,7 +126,7 @@ class Node {
     void on(const wire::PairTest& test) { preflight_.pair_test(test); }
     void on(const wire::Ack& ack);
     void on(const wire::KeyReply& reply) { reports_.answered(reply); }
-    void on(const wire::Clock& clock);
+    void on(const wire::Clock& clock) { clock_.answered(clock); }
     void on(const wire::Drain&) {}  // the session's matter
     void take_job(JobSpec spec);
     void keep_to_what_is_signed();
@@ -141,9 +140,7 @@ class Node {
     RankGroup::Handlers group_handlers();
     NodeChildren::Handlers child_handlers();
     RankReports::Handlers report_handlers();
-    RasWatch::Handlers nccl_handlers();
-    InspectorWatch::Handlers inspector_handlers();
-    void expect_inspector();
+    NcclReports::Handlers nccl_handlers();
     RankPlanner planner() const;
     Status prepare_ranks();
     Status open_meeting_place();
@@ -156,7 +153,6 @@ class Node {
     void on_rank_exited(wire::Exited exited);
     void judge(wire::Exited& exited, const RankGroup::LastWords& words);
     void judge_child(NodeChildren::Ended& ended);
-    std::int64_t known_clock_offset() const;
     void follow_ranks();
     void warn_of_missing_hooks();
     void warn(std::int32_t rank, std::string message);
@@ -192,14 +188,9 @@ class Node {
 
     EvidenceTaker evidence_;
     ProfileTaker profiles_;
-    RasWatch nccl_;
-    InspectorWatch inspector_;
-    std::optional<std::string> inspector_plugin_;  // looked for once; "" = there is none
+    NcclReports nccl_;
     Preflight preflight_;
-    UnixMillis hello_at_ = 0;  // when the newest HELLO was made
-    std::chrono::steady_clock::time_point hello_made_;
-    ClockOffset clock_offset_;
-    std::chrono::steady_clock::time_point next_beat_;
+    DaemonClock clock_;
     net::steady_timer tick_timer_;
     net::steady_timer leave_timer_;
     GpuReports gpus_;  // the last: its threads call in here

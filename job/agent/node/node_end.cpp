@@ -82,7 +82,6 @@ void Node::perform(const node_effect::Exit& exit) {
     evidence_.stop();
     profiles_.stop();
     nccl_.stop();
-    inspector_.stop();
     preflight_.stop();
     tick_timer_.cancel();
     leave_timer_.cancel();

@@ -8,7 +8,6 @@
 #include "job/model/state.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -62,44 +61,17 @@ RankReports::Handlers Node::report_handlers() {
     return out;
 }
 
-RasWatch::Handlers Node::nccl_handlers() {
-    RasWatch::Handlers out;
+NcclReports::Handlers Node::nccl_handlers() {
+    NcclReports::Handlers out;
     out.seen = [this](std::int32_t rank, const RankReport& row) { reports_.seen(rank, row); };
-    out.waited_for = [this](wire::Desync desync) {
-        const bool there = machine_.connected();  // by the time the daemon is back it is old
-        if (there) {
-            outbox_.control(desync);
-            wake_();
-        }
-        return there;
-    };
+    out.wake = [this] { wake_(); };
     out.warn = [this](std::string message) { warn(-1, std::move(message)); };
     return out;
-}
-
-InspectorWatch::Handlers Node::inspector_handlers() {
-    InspectorWatch::Handlers out;
-    out.seen = [this](std::int32_t rank, const RankReport& row) { reports_.seen(rank, row); };
-    out.warn = [this](std::string message) { warn(-1, std::move(message)); };
-    return out;
-}
-
-void Node::expect_inspector() {
-    if (!inspector_plugin_) {
-        std::string problem;
-        inspector_plugin_ =
-            find_inspector(*spec_, config_.inherited, config_.own_libraries, problem);
-        if (!problem.empty()) {
-            warn(-1, std::string{"NCCL's Inspector is not used: "} + problem + " (" +
-                         std::string{kNcclInspector} + ")");
-        }
-    }
-    inspector_.expect(*inspector_plugin_, here_->world.first_rank, here_->world.local_ranks);
 }
 
 RankPlanner Node::planner() const {
-    return {config_,      *spec_,   *welcome_,    here_->world, sockets_,
-            environment_, address_, ports_.ras(), &inspector_};
+    return {config_,      *spec_,   *welcome_,    here_->world,      sockets_,
+            environment_, address_, ports_.ras(), &nccl_.inspector()};
 }
 
 void Node::perform(const node_effect::PrepareRanks& prepare) {
@@ -124,7 +96,7 @@ Status Node::prepare_ranks() {
     if (!environment_.problem().empty()) {
         return fail(Errc::invalid, environment_.problem());
     }
-    expect_inspector();
+    nccl_.expect(*spec_, here_->world);
     const RankPlanner plan = planner();
     const auto directory = plan.prepare_folders();
     LOCKSTEP_TRY(directory);
@@ -271,7 +243,7 @@ void Node::judge(wire::Exited& exited, const RankGroup::LastWords& words) {
     if (recorded) {  // what the hooks have told is told better
         notes.insert(notes.begin(), std::move(*recorded));
     }
-    judge_exit(exited, words, std::move(notes), known_clock_offset());
+    judge_exit(exited, words, std::move(notes), clock_.known_offset());
 }
 
 // Why a rank failed: by what its own processes have told and printed. Of a launcher by all that is
@@ -290,25 +262,13 @@ void Node::judge_child(NodeChildren::Ended& ended) {
         words.output = std::move(ended.output);
         notes = reports_.take_notes(ended.exited.rank);
     }
-    judge_exit(ended.exited, words, std::move(notes), known_clock_offset());
-}
-
-// In milliseconds; 0: it is not beyond doubt that there is any.
-std::int64_t Node::known_clock_offset() const {
-    const auto clock = clock_offset_.estimate();
-    const bool known = clock && std::abs(clock->offset_us) > clock->error_us;
-    return known ? clock->offset_us / 1000 : 0;
+    judge_exit(ended.exited, words, std::move(notes), clock_.known_offset());
 }
 
 void Node::follow_ranks() {
-    // Without GPUs there is no NCCL to look for in all processes; but who says where it listens
-    // means it. Before there is a generation there may be no specification either.
-    constexpr const char* kRasAddress = "NCCL_RAS_ADDR";
-    if (here_ && !machine_.finished() &&
-        (spec_->resources.gpus_per_node > 0 || spec_->environment.contains(kRasAddress) ||
-         config_.inherited.contains(kRasAddress))) {
-        nccl_.follow(here_->world,
-                     machine_.ranks_run() ? machine_.started() : std::vector<wire::StartedRank>{});
+    // Before there is a generation there may be no specification either.
+    if (here_ && !machine_.finished()) {
+        nccl_.follow(*spec_, here_->world);
     }
     gpus_.follow(machine_.started(), !machine_.finished() && !preflight_.looking());
 }
