@@ -10,7 +10,6 @@
 #include "job/base/machine.hpp"
 #include "job/base/sort.hpp"
 #include "job/base/version.hpp"
-#include "job/model/spec/signed_statement.hpp"
 #include "job/model/state.hpp"
 
 #include <unistd.h>
@@ -47,6 +46,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       config_(std::move(config)),
       sockets_(std::move(sockets)),
       machine_(config_.incarnation, {config_.timing.grace, config_.settle}),
+      job_(config_),
       environment_(tasks, config_, sockets_.path(),
                    [this] {
                        if (!environment_.problem().empty() && !machine_.stopping()) {
@@ -119,8 +119,6 @@ void Node::take(NodeInput input) {
 }
 
 void Node::welcome(const wire::Welcome& welcome, const std::string& local_address) {
-    address_ = local_address.empty() ? "127.0.0.1" : local_address;
-    welcome_ = welcome;
     clock_.welcomed();
     outbox_.reconnected(welcome.acked_batch);
     reports_.begin_after(welcome.acked_batch);
@@ -128,55 +126,35 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     input.daemon = welcome.daemon;
     input.generation = welcome.generation;
     input.preflight = welcome.preflight;
-    if (!spec_) {
-        auto spec = config_.signed_document.empty()
-                        ? parse_spec(welcome.spec)
-                        : read_signed_document(welcome.document, config_.signed_document,
-                                               static_cast<std::size_t>(config_.signed_point));
-        if (!spec) {
-            input.problem = environment_.masked("the agent does not understand the job: " +
-                                                spec.error().message);
-            take(std::move(input));
-            return;
-        }
-        take_job(std::move(*spec));
-    } else {
-        keep_to_what_is_signed();
+    const bool first = !job_.known();
+    if (const Status taken = job_.take(welcome, local_address); !taken) {
+        input.problem =
+            environment_.masked("the agent does not understand the job: " + taken.error().message);
+        take(std::move(input));
+        return;
     }
-    // What is not needed any more need not be here.
-    welcome_->secret_names.clear();
-    welcome_->secret_values.clear();
+    if (first) {
+        begin_job();
+    }
+    job_.forget_secrets();
     log::info(
         "connected",
         {{"job", welcome.job_id}, {"attempt", welcome.attempt}, {"node_rank", config_.node_rank}});
-    const bool fixed = spec_->resources.spares == 0 && !spec_->resources.is_elastic();
-    input.job = NodeJob{needs_endpoints(*spec_), fixed};
+    const Resources& resources = job_.spec().resources;
+    const bool fixed = resources.spares == 0 && !resources.is_elastic();
+    input.job = NodeJob{needs_endpoints(job_.spec()), fixed};
     take(std::move(input));
 }
 
 // Of the first WELCOME.
-void Node::take_job(JobSpec spec) {
-    spec_ = std::move(spec);
-    keep_to_what_is_signed();
-    if (std::string missing = environment_.take_secrets(*spec_, *welcome_); !missing.empty()) {
+void Node::begin_job() {
+    if (std::string missing = job_.give_secrets(environment_); !missing.empty()) {
         fault(-1, CauseClass::user_error, std::move(missing));
     }
-    if (environment_.begin(*spec_)) {
+    if (environment_.begin(job_.spec())) {
         take(node_input::SetupBegun{});
         environment_.run_setup();
     }
-}
-
-// A folder that lockstepd chose could hold a checkpoint whose loading runs what is in it.
-void Node::keep_to_what_is_signed() {
-    if (config_.signed_document.empty()) {
-        return;
-    }
-    const std::string& own = spec_->checkpoint.directory;
-    welcome_->checkpoint_directory =
-        own.empty() ? (config_.attempt_directory.parent_path() / "checkpoints").string() : own;
-    welcome_->job_name = spec_->name;
-    welcome_->document.clear();
 }
 
 void Node::on(const wire::Ack& ack) {
@@ -217,8 +195,9 @@ void Node::perform(const node_effect::AskKeysAgain& ask) {
 }
 
 void Node::perform(const node_effect::HoldPorts&) {
-    const std::int32_t endpoints = needs_endpoints(*spec_) ? spec_->ranks_per_node() : 0;
-    const Status held = ports_.hold(address_, {endpoints, spec_->resources.gpus_per_node > 0});
+    const std::int32_t endpoints = needs_endpoints(job_.spec()) ? job_.spec().ranks_per_node() : 0;
+    const Status held =
+        ports_.hold(job_.address(), {endpoints, job_.spec().resources.gpus_per_node > 0});
     if (!held) {
         ports_problem_ = held.error().message;
         take(node_input::PortsMissing{ports_problem_});
@@ -227,7 +206,7 @@ void Node::perform(const node_effect::HoldPorts&) {
     ports_problem_.clear();
     const Machine machine = read_machine();
     wire::Join join;
-    join.address = address_;
+    join.address = job_.address();
     join.port = ports_.master()->number();
     join.ports = ports_.ranks();
     join.cores = machine.cores;
@@ -241,17 +220,17 @@ void Node::perform(const node_effect::HoldPorts&) {
 }
 
 void Node::perform(const node_effect::HoldPortsAgain&) {
-    ports_.hold_again(address_);
+    ports_.hold_again(job_.address());
 }
 
 void Node::perform(const node_effect::BeginPreflight&) {
     Preflight::Start start;
-    start.spec = *spec_;
-    start.checkpoint_directory = welcome_->checkpoint_directory;
-    start.address = address_;
+    start.spec = job_.spec();
+    start.checkpoint_directory = job_.welcome().checkpoint_directory;
+    start.address = job_.address();
     start.ports_problem = ports_problem_;
-    start.ports_needed = 1 + (needs_endpoints(*spec_) ? spec_->ranks_per_node() : 0);
-    const DaemonClock::Rough clock = clock_.by_welcome(welcome_->time);
+    start.ports_needed = 1 + (needs_endpoints(job_.spec()) ? job_.spec().ranks_per_node() : 0);
+    const DaemonClock::Rough clock = clock_.by_welcome(job_.welcome().time);
     start.clock_error_ms = clock.error_ms;
     start.clock_offset_ms = clock.offset_ms;
     preflight_.begin(start);

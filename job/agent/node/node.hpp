@@ -3,15 +3,16 @@
 // starts and stops ranks, and puts what the daemon must know into the outbox. Knows nothing of the
 // connection (agent_session.hpp). Agent thread only; must outlive the TaskGroup's coroutines.
 //
-// It has a part for each concern: JobEnvironment (setup, secrets), HeldPorts, RankPlanner (what a
-// rank is started with), RankGroup (processes), RankTasks and NodeChildren (those that srun or a
-// launcher starts), RankReports (what they say), MeetingPlace (torch's store), CheckpointSignal,
-// NcclReports, GpuReports, DaemonClock.
+// It has a part for each concern: Assignment (the job), JobEnvironment (setup, secrets), HeldPorts,
+// RankPlanner (what a rank is started with), RankGroup (processes), RankTasks and NodeChildren
+// (those that srun or a launcher starts), RankReports (what they say), MeetingPlace (torch's
+// store), CheckpointSignal, NcclReports, GpuReports, DaemonClock.
 #pragma once
 
 #include "job/agent/diagnostics/evidence_taker.hpp"
 #include "job/agent/diagnostics/profile_taker.hpp"
 #include "job/agent/machine/node_machine.hpp"
+#include "job/agent/node/assignment.hpp"
 #include "job/agent/node/checkpoint_signal.hpp"
 #include "job/agent/node/daemon_clock.hpp"
 #include "job/agent/node/gpu_reports.hpp"
@@ -30,7 +31,6 @@
 #include "job/agent/ranks/socket_directory.hpp"
 #include "job/agent/ranks/standbys.hpp"
 #include "job/async/task_group.hpp"
-#include "job/model/spec/spec.hpp"
 #include "job/model/wire/wire.hpp"
 
 #include <chrono>
@@ -128,8 +128,7 @@ class Node {
     void on(const wire::KeyReply& reply) { reports_.answered(reply); }
     void on(const wire::Clock& clock) { clock_.answered(clock); }
     void on(const wire::Drain&) {}  // the session's matter
-    void take_job(JobSpec spec);
-    void keep_to_what_is_signed();
+    void begin_job();
 
     // node_tasks.cpp
     RankTasks::Handlers task_handlers();
@@ -148,7 +147,7 @@ class Node {
     void begin_standbys(std::vector<SpawnRequest> requests,
                         const std::vector<wire::StartedRank>& started);
     void begin_children(std::int64_t launcher);
-    bool has_launcher() const { return spec_ && spec_->launch == Launch::node; }
+    bool has_launcher() const { return job_.known() && job_.spec().launch == Launch::node; }
     void on_rank_ending(std::int32_t rank);
     void on_rank_exited(wire::Exited exited);
     void judge(wire::Exited& exited, const RankGroup::LastWords& words);
@@ -172,9 +171,7 @@ class Node {
     std::function<void()> wake_ = [] {};
     std::function<void(int)> finished_ = [](int) {};
 
-    std::string address_;  // this node's, as the daemon sees it
-    std::optional<wire::Welcome> welcome_;
-    std::optional<JobSpec> spec_;  // of the first WELCOME
+    Assignment job_;
     JobEnvironment environment_;
     HeldPorts ports_;
     std::string ports_problem_;  // why there is no JOIN; "" = there is

@@ -70,18 +70,18 @@ NcclReports::Handlers Node::nccl_handlers() {
 }
 
 RankPlanner Node::planner() const {
-    return {config_,      *spec_,   *welcome_,    here_->world,      sockets_,
-            environment_, address_, ports_.ras(), &nccl_.inspector()};
+    return {config_,      job_.spec(),    job_.welcome(), here_->world,      sockets_,
+            environment_, job_.address(), ports_.ras(),   &nccl_.inspector()};
 }
 
 void Node::perform(const node_effect::PrepareRanks& prepare) {
     here_.reset();  // first: what it has listened on is free again
-    here_.emplace(Generation{prepare.world, CheckpointSignal{*spec_, group_}});
+    here_.emplace(Generation{prepare.world, CheckpointSignal{job_.spec(), group_}});
     rank_tasks_.look_again();  // of the generation before, whose ABORT may have been lost
     if (!here_->world.address.empty()) {
-        address_ = here_->world.address;  // where its peers have reached it
+        job_.reached_at(here_->world.address);  // where its peers have reached it
     }
-    reports_.expect(here_->world, spec_->roles.empty(), has_launcher());
+    reports_.expect(here_->world, job_.spec().roles.empty(), has_launcher());
     const Status prepared = prepare_ranks();
     take(prepared ? node_input::RanksPrepared{}
                   : node_input::RanksPrepared{environment_.masked(prepared.error().message),
@@ -90,18 +90,18 @@ void Node::perform(const node_effect::PrepareRanks& prepare) {
 
 // Everything that can be wrong is found here, before any rank starts anywhere.
 Status Node::prepare_ranks() {
-    if (auto good = ports_.check(here_->world, needs_endpoints(*spec_)); !good) {
+    if (auto good = ports_.check(here_->world, needs_endpoints(job_.spec())); !good) {
         return good;
     }
     if (!environment_.problem().empty()) {
         return fail(Errc::invalid, environment_.problem());
     }
-    nccl_.expect(*spec_, here_->world);
+    nccl_.expect(job_.spec(), here_->world);
     const RankPlanner plan = planner();
     const auto directory = plan.prepare_folders();
     LOCKSTEP_TRY(directory);
     here_->directory = *directory;
-    if (spec_->launch == Launch::task) {
+    if (job_.spec().launch == Launch::task) {
         if (auto open = rank_tasks_.open(sockets_.task_path()); !open) {
             return open;
         }
@@ -129,8 +129,8 @@ Status Node::open_meeting_place() {
         return {};
     }
     auto place = MeetingPlace::open(
-        tasks_, here_->world, here_->plans.front().process.environment, ports_.master(), address_,
-        [this](std::string refused) {
+        tasks_, here_->world, here_->plans.front().process.environment, ports_.master(),
+        job_.address(), [this](std::string refused) {
             warn(-1, std::move(refused) +
                          ". If that was one of its ranks: with \"environment\": "
                          "{\"TORCHELASTIC_USE_AGENT_STORE\": \"False\"} rank 0 of torch serves "
@@ -149,7 +149,7 @@ void Node::perform(const node_effect::DropRanks&) {
 void Node::perform(const node_effect::StartRanks&) {
     ports_.release(here_->world, here_->meeting_place.serves());
     warn_of_missing_hooks();
-    if (spec_->launch == Launch::task) {
+    if (job_.spec().launch == Launch::task) {
         expect_tasks();
         return;
     }
@@ -158,7 +158,7 @@ void Node::perform(const node_effect::StartRanks&) {
 
 void Node::start_processes() {
     std::vector<SpawnRequest> requests;
-    if (!spec_->recovery.warm_standby.empty()) {
+    if (!job_.spec().recovery.warm_standby.empty()) {
         for (const RankGroup::RankPlan& plan : here_->plans) {
             requests.push_back(plan.process);
         }
@@ -188,7 +188,7 @@ void Node::begin_standbys(std::vector<SpawnRequest> requests,
     for (std::size_t local = 0; local < requests.size(); ++local) {
         ranks.push_back({std::move(requests[local]), started[local].pid});
     }
-    standbys_.begin(spec_->recovery.warm_standby, std::move(ranks), environment_.mask());
+    standbys_.begin(job_.spec().recovery.warm_standby, std::move(ranks), environment_.mask());
 }
 
 // Launch node: one process of this node starts its ranks itself. What they say and how they end
@@ -203,8 +203,8 @@ void Node::begin_children(std::int64_t launcher) {
     setup.node = config_.name;
     setup.logs = config_.attempt_directory;
     setup.mask = environment_.mask();
-    if (spec_->capture.preset != "none" || !spec_->capture.loss.empty()) {
-        setup.capture = std::pair{spec_->capture.preset, spec_->capture.loss};
+    if (job_.spec().capture.preset != "none" || !job_.spec().capture.loss.empty()) {
+        setup.capture = std::pair{job_.spec().capture.preset, job_.spec().capture.loss};
     }
     children_.begin(std::move(setup));
 }
@@ -268,16 +268,16 @@ void Node::judge_child(NodeChildren::Ended& ended) {
 void Node::follow_ranks() {
     // Before there is a generation there may be no specification either.
     if (here_ && !machine_.finished()) {
-        nccl_.follow(*spec_, here_->world);
+        nccl_.follow(job_.spec(), here_->world);
     }
     gpus_.follow(machine_.started(), !machine_.finished() && !preflight_.looking());
 }
 
 // Programs that were copied without their share folder run every job, and then name the wrong rank.
 void Node::warn_of_missing_hooks() {
-    const auto wanted = spec_->environment.find(std::string{kPythonHooks});
-    const bool off = wanted != spec_->environment.end() && wanted->second == "off";
-    if (config_.missing_hooks.empty() || spec_->framework == Framework::native || off) {
+    const auto wanted = job_.spec().environment.find(std::string{kPythonHooks});
+    const bool off = wanted != job_.spec().environment.end() && wanted->second == "off";
+    if (config_.missing_hooks.empty() || job_.spec().framework == Framework::native || off) {
         return;
     }
     log::warn("Lockstep's Python hooks are missing", {{"looked_for", config_.missing_hooks}});

@@ -25,7 +25,7 @@ RankTasks::Handlers Node::task_handlers() {
 
 void Node::expect_tasks() {
     const Status expected =
-        rank_tasks_.expect(*spec_, here_->world.generation, std::exchange(here_->plans, {}),
+        rank_tasks_.expect(job_.spec(), here_->world.generation, std::exchange(here_->plans, {}),
                            here_->world.node_rank == 0);
     if (!expected) {
         take(node_input::RanksNotStarted{cause_of_start(expected.error()),
@@ -47,7 +47,7 @@ std::optional<task_wire::Plan> Node::plan_task(const task_wire::Hello& hello) co
     if (machine_.ranks_ready()) {
         return std::nullopt;
     }
-    if (spec_->framework == Framework::mpi && !has_process_manager(hello.environment)) {
+    if (job_.spec().framework == Framework::mpi && !has_process_manager(hello.environment)) {
         out.refused =
             "srun gives its tasks no PMI here: name one that the MPI library knows, with "
             "SLURM_MPI_TYPE (pmix, pmi2) in /environment";
