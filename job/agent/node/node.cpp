@@ -1,9 +1,8 @@
 // The driver of a node's machine: what the daemon says goes in, and what is to be done is done.
-// node_ranks.cpp is the ranks' side, node_end.cpp how it ends.
+// node_end.cpp is how it ends.
 #include "job/agent/node/node.hpp"
 
 #include "job/agent/ranks/rank_state.hpp"
-#include "job/agent/torch_store/store_guard.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -54,19 +53,12 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
                        }
                        take(node_input::SetupEnded{});
                    }),
-      group_(tasks, group_handlers(), config_.timing),
-      standbys_(tasks, sockets_.path(),
-                {[this](std::int32_t local, std::string text) {
-                     warn(here_->world.first_rank + local, std::move(text));
-                 },
-                 [this] { group_.other_was_killed(); }},
-                {}),
-      children_(tasks, child_handlers()),
-      rank_tasks_(tasks, config_, group_, task_handlers()),
-      reports_(tasks, config_, {outbox_, children_, standbys_}, report_handlers()),
+      nccl_(tasks, config_, machine_, outbox_, nccl_handlers()),
+      ranks_(tasks,
+             {config_, sockets_, machine_, job_, environment_, ports_, nccl_, clock_, outbox_},
+             rank_handlers()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
       profiles_(tasks),
-      nccl_(tasks, config_, machine_, outbox_, nccl_handlers()),
       preflight_(tasks, preflight_options(config_),
                  [this](wire::AgentMessage message) {
                      if (machine_.connected()) {
@@ -77,6 +69,28 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       tick_timer_(tasks.io()),
       leave_timer_(tasks.io()),
       gpus_(tasks, config_, machine_, outbox_, [this] { wake_(); }) {}
+
+NcclReports::Handlers Node::nccl_handlers() {
+    NcclReports::Handlers out;
+    out.seen = [this](std::int32_t rank, const RankReport& row) {
+        ranks_.reports().seen(rank, row);
+    };
+    out.wake = [this] { wake_(); };
+    out.warn = [this](std::string message) { warn(-1, std::move(message)); };
+    return out;
+}
+
+NodeRanks::Handlers Node::rank_handlers() {
+    NodeRanks::Handlers out;
+    out.take = [this](NodeInput input) { take(std::move(input)); };
+    out.warn = [this](std::int32_t rank, std::string message) { warn(rank, std::move(message)); };
+    out.fault = [this](std::int32_t rank, CauseClass cause, std::string message) {
+        fault(rank, cause, std::move(message));
+    };
+    out.changed = [this] { follow_ranks(); };
+    out.wake = [this] { wake_(); };
+    return out;
+}
 
 void Node::start() {
     evidence_.on_measured([this](std::int32_t rank) { return nccl_.inspector().words_of(rank); });
@@ -121,7 +135,7 @@ void Node::take(NodeInput input) {
 void Node::welcome(const wire::Welcome& welcome, const std::string& local_address) {
     clock_.welcomed();
     outbox_.reconnected(welcome.acked_batch);
-    reports_.begin_after(welcome.acked_batch);
+    ranks_.reports().begin_after(welcome.acked_batch);
     node_input::Welcomed input;
     input.daemon = welcome.daemon;
     input.generation = welcome.generation;
@@ -186,14 +200,6 @@ void Node::perform(const node_effect::Report& report) {
     std::visit([this](const auto& event) { outbox_.event(event); }, report.event);
 }
 
-void Node::perform(const node_effect::SendRows&) {
-    reports_.flush();
-}
-
-void Node::perform(const node_effect::AskKeysAgain& ask) {
-    reports_.ask_keys_again(ask.lost);
-}
-
 void Node::perform(const node_effect::HoldPorts&) {
     const std::int32_t endpoints = needs_endpoints(job_.spec()) ? job_.spec().ranks_per_node() : 0;
     const Status held =
@@ -237,7 +243,7 @@ void Node::perform(const node_effect::BeginPreflight&) {
 }
 
 void Node::perform(const node_effect::BeginGeneration& begin) {
-    reports_.start_generation(begin.generation);
+    ranks_.reports().start_generation(begin.generation);
     // The daemon has all of the generation before on disk, or there would be no next one. Its
     // result must not speak for ranks that come.
     std::error_code ignored;
@@ -247,10 +253,6 @@ void Node::perform(const node_effect::BeginGeneration& begin) {
 
 void Node::perform(const node_effect::NoMorePeers&) {
     preflight_.no_more_peers();
-}
-
-void Node::perform(const node_effect::EndStandbys&) {
-    standbys_.end();
 }
 
 void Node::perform(const node_effect::StopEvidence&) {
@@ -269,7 +271,7 @@ void Node::perform(const node_effect::Examine& examine) {
     std::vector<wire::StartedRank> ranks = examine.living;
     const auto& first = examine.asked.first;
     const auto wanted = [&](const wire::StartedRank& one) {
-        const std::int32_t local = one.rank - here_->world.first_rank;
+        const std::int32_t local = one.rank - ranks_.world()->first_rank;
         return std::find(first.begin(), first.end(), local) != first.end();
     };
     sort_stably(ranks, [&](const wire::StartedRank& a, const wire::StartedRank& b) {
@@ -288,45 +290,31 @@ void Node::perform(const node_effect::Examine& examine) {
     }
 }
 
-void Node::perform(const node_effect::LookForSignal& look) {
-    const auto deaf = look.running ? here_->signal.find_deaf() : CheckpointSignal::Deaf{};
-    wire::CanSave answer;
-    answer.generation = look.asked.generation;
-    answer.round = look.asked.round;
-    answer.rank = deaf.rank;
-    answer.problem = deaf.problem;
-    outbox_.control(answer);
-}
-
-void Node::perform(const node_effect::SignalRanks&) {
-    here_->signal.send();
-}
-
-void Node::perform(const node_effect::WarnRanks& warn) {
-    const auto deaf = here_->signal.warn(std::chrono::steady_clock::now());
-    wire::SaveAsked asked;
-    asked.generation = warn.generation;
-    asked.rank = deaf.rank;
-    asked.problem = deaf.problem;
-    asked.time = SystemClock{}.wall();
-    outbox_.event(std::move(asked));
+void Node::perform(const node_effect::Profile& profile) {
+    ProfileQuestion question;
+    question.sockets = sockets_.path();
+    question.folder = config_.attempt_directory;
+    question.generation = profile.asked.generation;
+    question.number = profile.asked.number;
+    question.seconds = std::clamp<std::int64_t>(profile.asked.seconds, 1, limits::kProfileSeconds);
+    question.living = profile.living;
+    for (const std::int32_t local : profile.asked.ranks) {
+        question.wanted.push_back(ranks_.world()->first_rank + local);
+    }
+    profiles_.take(std::move(question), [this](wire::Profiled profiled) {
+        outbox_.control(std::move(profiled));
+        wake_();
+    });
 }
 
 Task<void> Node::tick() {
     auto next_beat = std::chrono::steady_clock::now();
     while (!machine_.finished()) {
-        children_.look();
-        if (group_.running() && !group_.stopping()) {
-            standbys_.look();
-        }
-        reports_.look();
+        ranks_.look();
         if (const auto now = std::chrono::steady_clock::now();
             machine_.connected() && now >= next_beat) {
             next_beat = now + limits::kBeatInterval;
             beat();
-        }
-        if (here_) {
-            here_->signal.warn_the_rest(std::chrono::steady_clock::now());
         }
         co_await sleep_on(tick_timer_, config_.tick);
     }
@@ -336,11 +324,27 @@ void Node::beat() {
     wire::Beat beat;
     beat.time = SystemClock{}.wall();
     beat.generation = machine_.generation();
-    beat.dropped_rows = outbox_.dropped_rows() + reports_.refused();
+    beat.dropped_rows = outbox_.dropped_rows() + ranks_.reports().refused();
     clock_.fill(beat);
     outbox_.control(beat);
     follow_ranks();
     wake_();
+}
+
+void Node::follow_ranks() {
+    // Before there is a generation there may be no specification either.
+    if (const wire::World* world = ranks_.world(); world != nullptr && !machine_.finished()) {
+        nccl_.follow(job_.spec(), *world);
+    }
+    gpus_.follow(machine_.started(), !machine_.finished() && !preflight_.looking());
+}
+
+void Node::warn(std::int32_t rank, std::string message) {
+    take(node_input::WarningSeen{rank, environment_.masked(std::move(message))});
+}
+
+void Node::fault(std::int32_t rank, CauseClass cause, std::string message) {
+    take(node_input::FaultSeen{rank, cause, environment_.masked(std::move(message))});
 }
 
 }  // namespace lockstep

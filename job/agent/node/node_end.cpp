@@ -71,13 +71,7 @@ Task<void> Node::leave(bool settle) {
 }
 
 void Node::perform(const node_effect::Exit& exit) {
-    children_.close();
-    standbys_.close();
-    reports_.stop();
-    rank_tasks_.close();
-    if (here_) {
-        here_->meeting_place = {};
-    }
+    ranks_.close();
     environment_.kill();
     evidence_.stop();
     profiles_.stop();
