@@ -25,7 +25,6 @@ CEILINGS = {
     "daemon/telemetry/series/series.hpp JobSeries": {"methods": 42},
     "daemon/telemetry/exposition/daemon_metrics.hpp DaemonMetrics": {"members": 31},
     "job/agent/machine/node_machine.hpp NodeMachine": {"methods": 58, "members": 21},
-    "job/agent/node/node.hpp Node": {"methods": 49, "members": 23},
     "job/cli": {"units": 75},
     "job/trainer": {"units": 43},
     "job/trainer/run.hpp TrainingRun": {"members": 39},

@@ -19,6 +19,12 @@ void hold_port_again(HeldPort& port, const std::string& address) {
 }  // namespace
 
 Status HeldPorts::hold(const std::string& address, const Wanted& wanted) {
+    Status held = hold_wanted(address, wanted);
+    problem_ = held ? std::string{} : held.error().message;
+    return held;
+}
+
+Status HeldPorts::hold_wanted(const std::string& address, const Wanted& wanted) {
     if (!master_ || !master_->held()) {
         auto port = HeldPort::hold(address);
         LOCKSTEP_TRY(port);

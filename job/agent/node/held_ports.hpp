@@ -31,17 +31,21 @@ class HeldPorts {
     // from the daemon is counted on. `endpoints`: each rank of the job has one.
     Status check(const wire::World& world, bool endpoints) const;
 
+    // Why the last hold() failed; "" = it did not.
+    const std::string& problem() const { return problem_; }
     // nullptr: none was ever held.
     const HeldPort* master() const { return master_ ? &*master_ : nullptr; }
     std::int32_t ras() const { return ras_ ? ras_->number() : 0; }
     std::vector<std::int32_t> ranks() const;  // by local rank; empty if they have no endpoints
 
   private:
+    Status hold_wanted(const std::string& address, const Wanted& wanted);
     void hold_ras();
 
     std::optional<HeldPort> master_;
     std::optional<HeldPort> ras_;
     std::vector<HeldPort> ranks_;
+    std::string problem_;
 };
 
 }  // namespace lockstep

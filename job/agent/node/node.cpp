@@ -1,29 +1,19 @@
 // The driver of a node's machine: what the daemon says goes in, and what is to be done is done.
-// node_end.cpp is how it ends.
 #include "job/agent/node/node.hpp"
 
-#include "job/agent/ranks/rank_state.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
-#include "job/base/sort.hpp"
 #include "job/base/version.hpp"
 #include "job/model/state.hpp"
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <string_view>
 #include <utility>
 
 namespace lockstep {
 namespace {
-
-std::string path_of(const std::map<std::string, std::string>& environment) {
-    const auto found = environment.find("PATH");
-    return found == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : found->second;
-}
 
 Preflight::Options preflight_options(const NodeConfig& config) {
     Preflight::Options out;
@@ -57,8 +47,8 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       ranks_(tasks,
              {config_, sockets_, machine_, job_, environment_, ports_, nccl_, clock_, outbox_},
              rank_handlers()),
-      evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
-      profiles_(tasks),
+      looks_(tasks, {config_, sockets_, nccl_, ranks_, outbox_},
+             {[this] { wake_(); }, [this](std::string found) { warn(-1, std::move(found)); }}),
       preflight_(tasks, preflight_options(config_),
                  [this](wire::AgentMessage message) {
                      if (machine_.connected()) {
@@ -67,7 +57,8 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
                      }
                  }),
       tick_timer_(tasks.io()),
-      leave_timer_(tasks.io()),
+      leaving_(tasks, config_, machine_, outbox_,
+               [this](NodeInput input) { take(std::move(input)); }),
       gpus_(tasks, config_, machine_, outbox_, [this] { wake_(); }) {}
 
 NcclReports::Handlers Node::nccl_handlers() {
@@ -93,8 +84,6 @@ NodeRanks::Handlers Node::rank_handlers() {
 }
 
 void Node::start() {
-    evidence_.on_measured([this](std::int32_t rank) { return nccl_.inspector().words_of(rank); });
-    evidence_.on_found([this](std::string found) { warn(-1, std::move(found)); });
     tasks_.spawn("tick", tick());
 }
 
@@ -117,18 +106,16 @@ wire::Hello Node::hello() {
 // An answer to an effect is taken once all the effects beside it are done.
 void Node::take(NodeInput input) {
     inputs_.push_back(std::move(input));
-    if (std::exchange(taking_, true)) {
+    if (inputs_.size() > 1) {
         return;
     }
     while (!inputs_.empty()) {
-        const NodeInput next = std::move(inputs_.front());
-        inputs_.pop_front();
         const NodeTime now{std::chrono::steady_clock::now(), SystemClock{}.wall()};
-        for (const NodeEffect& effect : machine_.take(next, now)) {
+        for (const NodeEffect& effect : machine_.take(inputs_.front(), now)) {
             std::visit([this](const auto& one) { perform(one); }, effect);
         }
+        inputs_.pop_front();
     }
-    taking_ = false;
     wake_();
 }
 
@@ -174,7 +161,7 @@ void Node::begin_job() {
 void Node::on(const wire::Ack& ack) {
     outbox_.acknowledge(ack.event, ack.batch);
     if (outbox_.settled()) {
-        leave_timer_.cancel();
+        leaving_.look();
     }
 }
 
@@ -205,11 +192,9 @@ void Node::perform(const node_effect::HoldPorts&) {
     const Status held =
         ports_.hold(job_.address(), {endpoints, job_.spec().resources.gpus_per_node > 0});
     if (!held) {
-        ports_problem_ = held.error().message;
-        take(node_input::PortsMissing{ports_problem_});
+        take(node_input::PortsMissing{held.error().message});
         return;
     }
-    ports_problem_.clear();
     const Machine machine = read_machine();
     wire::Join join;
     join.address = job_.address();
@@ -234,7 +219,7 @@ void Node::perform(const node_effect::BeginPreflight&) {
     start.spec = job_.spec();
     start.checkpoint_directory = job_.welcome().checkpoint_directory;
     start.address = job_.address();
-    start.ports_problem = ports_problem_;
+    start.ports_problem = ports_.problem();
     start.ports_needed = 1 + (needs_endpoints(job_.spec()) ? job_.spec().ranks_per_node() : 0);
     const DaemonClock::Rough clock = clock_.by_welcome(job_.welcome().time);
     start.clock_error_ms = clock.error_ms;
@@ -244,67 +229,28 @@ void Node::perform(const node_effect::BeginPreflight&) {
 
 void Node::perform(const node_effect::BeginGeneration& begin) {
     ranks_.reports().start_generation(begin.generation);
-    // The daemon has all of the generation before on disk, or there would be no next one. Its
-    // result must not speak for ranks that come.
-    std::error_code ignored;
-    std::filesystem::remove(config_.attempt_directory / wire::result_file_name(config_.node_rank),
-                            ignored);
+    // The daemon has all of the generation before on disk, or there would be no next one.
+    leaving_.forget_result();
+}
+
+void Node::perform(const node_effect::EndSetup&) {
+    environment_.terminate();
 }
 
 void Node::perform(const node_effect::NoMorePeers&) {
     preflight_.no_more_peers();
 }
 
-void Node::perform(const node_effect::StopEvidence&) {
-    evidence_.stop();
-    profiles_.stop();
-}
-
-void Node::perform(const node_effect::Examine& examine) {
-    wire::Examined examined = examine.examined;
-    for (wire::RankState& rank : examined.ranks) {
-        if (rank.state.empty()) {
-            rank = look_at_rank(rank.rank, rank.pid);
-        }
-    }
-    outbox_.control(examined);
-    std::vector<wire::StartedRank> ranks = examine.living;
-    const auto& first = examine.asked.first;
-    const auto wanted = [&](const wire::StartedRank& one) {
-        const std::int32_t local = one.rank - ranks_.world()->first_rank;
-        return std::find(first.begin(), first.end(), local) != first.end();
-    };
-    sort_stably(ranks, [&](const wire::StartedRank& a, const wire::StartedRank& b) {
-        return wanted(a) && !wanted(b);
-    });
-    const bool begun = evidence_.take(
-        examine.asked.generation, std::move(ranks),
-        [this](wire::EvidenceSaved saved) {
-            log::info("evidence is written", {{"generation", saved.generation}});
-            outbox_.control(std::move(saved));
-            wake_();
-        },
-        examine.asked.gentle);
-    if (!begun) {
-        log::info("evidence is being taken already", {{"generation", examine.asked.generation}});
-    }
-}
-
-void Node::perform(const node_effect::Profile& profile) {
-    ProfileQuestion question;
-    question.sockets = sockets_.path();
-    question.folder = config_.attempt_directory;
-    question.generation = profile.asked.generation;
-    question.number = profile.asked.number;
-    question.seconds = std::clamp<std::int64_t>(profile.asked.seconds, 1, limits::kProfileSeconds);
-    question.living = profile.living;
-    for (const std::int32_t local : profile.asked.ranks) {
-        question.wanted.push_back(ranks_.world()->first_rank + local);
-    }
-    profiles_.take(std::move(question), [this](wire::Profiled profiled) {
-        outbox_.control(std::move(profiled));
-        wake_();
-    });
+void Node::perform(const node_effect::Exit& exit) {
+    ranks_.close();
+    environment_.kill();
+    looks_.stop();
+    nccl_.stop();
+    preflight_.stop();
+    tick_timer_.cancel();
+    leaving_.look();
+    finished_(exit.code);
+    gpus_.close();  // the last: it waits for a driver that may not answer
 }
 
 Task<void> Node::tick() {

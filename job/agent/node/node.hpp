@@ -4,12 +4,10 @@
 // connection (agent_session.hpp). Agent thread only; must outlive the TaskGroup's coroutines.
 //
 // It has a part for each concern: Assignment (the job), JobEnvironment (setup, secrets), HeldPorts,
-// NodeRanks (all that is done with ranks), NcclReports and GpuReports (what is seen beside them),
-// DaemonClock, Preflight, EvidenceTaker, ProfileTaker.
+// NodeRanks (all that is done with ranks), RankLooks (what the daemon asks of them), NcclReports
+// and GpuReports (what is seen beside them), DaemonClock, Preflight, NodeLeaving.
 #pragma once
 
-#include "job/agent/diagnostics/evidence_taker.hpp"
-#include "job/agent/diagnostics/profile_taker.hpp"
 #include "job/agent/machine/node_machine.hpp"
 #include "job/agent/node/assignment.hpp"
 #include "job/agent/node/daemon_clock.hpp"
@@ -18,8 +16,10 @@
 #include "job/agent/node/job_environment.hpp"
 #include "job/agent/node/nccl_reports.hpp"
 #include "job/agent/node/node_config.hpp"
+#include "job/agent/node/node_leaving.hpp"
 #include "job/agent/node/node_ranks.hpp"
 #include "job/agent/node/outbox.hpp"
+#include "job/agent/node/rank_looks.hpp"
 #include "job/agent/preflight/preflight.hpp"
 #include "job/agent/ranks/socket_directory.hpp"
 #include "job/async/task_group.hpp"
@@ -65,12 +65,18 @@ class Node {
     void give_up(const std::string& why) { take(node_input::Orphaned{why}); }
 
   private:
-    // What happens to the node: the machine takes it, and what it wants is done: with the ranks, if
-    // it is not said otherwise.
+    // What happens to the node: the machine takes it, and what it wants is done here or by the part
+    // whose concern it is.
     void take(NodeInput input);
     template <class E>
     void perform(const E& effect) {
-        ranks_.perform(effect);
+        if constexpr (requires { leaving_.perform(effect); }) {
+            leaving_.perform(effect);
+        } else if constexpr (requires { looks_.perform(effect); }) {
+            looks_.perform(effect);
+        } else {
+            ranks_.perform(effect);
+        }
     }
     void perform(const node_effect::Send& send);
     void perform(const node_effect::SendLast& send);
@@ -78,17 +84,9 @@ class Node {
     void perform(const node_effect::HoldPorts&);
     void perform(const node_effect::HoldPortsAgain&);
     void perform(const node_effect::BeginGeneration& begin);
-    void perform(const node_effect::SaveResult& save);
-    void perform(const node_effect::SaveOutcome& save);
     void perform(const node_effect::BeginPreflight&);
     void perform(const node_effect::NoMorePeers&);
     void perform(const node_effect::EndSetup&);
-    void perform(const node_effect::StopEvidence&);
-    void perform(const node_effect::Profile& profile);
-    void perform(const node_effect::Examine& examine);
-    void perform(const node_effect::LeaveLastWords& leave);
-    void perform(const node_effect::Leave& leaving);
-    void perform(const node_effect::LookAtLeaving&);
     void perform(const node_effect::Exit& exit);
 
     // The daemon's words: the machine's, if it is not said otherwise.
@@ -113,14 +111,12 @@ class Node {
 
     Task<void> tick();
     void beat();
-    Task<void> leave(bool settle);
 
     TaskGroup& tasks_;
     NodeConfig config_;
     SocketDirectory sockets_;
     NodeMachine machine_;
-    std::deque<NodeInput> inputs_;  // those that came while one was taken
-    bool taking_ = false;
+    std::deque<NodeInput> inputs_;  // the one that is taken, and those that came meanwhile
     Outbox outbox_;
     std::function<void()> wake_ = [] {};
     std::function<void(int)> finished_ = [](int) {};
@@ -128,16 +124,14 @@ class Node {
     Assignment job_;
     JobEnvironment environment_;
     HeldPorts ports_;
-    std::string ports_problem_;  // why there is no JOIN; "" = there is
     DaemonClock clock_;
     NcclReports nccl_;
     NodeRanks ranks_;
 
-    EvidenceTaker evidence_;
-    ProfileTaker profiles_;
+    RankLooks looks_;
     Preflight preflight_;
     net::steady_timer tick_timer_;
-    net::steady_timer leave_timer_;
+    NodeLeaving leaving_;
     GpuReports gpus_;  // the last: its threads call in here
 };
 
