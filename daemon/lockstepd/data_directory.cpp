@@ -1,5 +1,6 @@
 #include "daemon/lockstepd/data_directory.hpp"
 
+#include "daemon/store/token_records.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/files.hpp"
 #include "job/base/ids.hpp"
@@ -109,7 +110,7 @@ Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path, boo
 
 Status DataDirectory::ensure_token(Database& database, const std::string& user, UnixMillis now) {
     const auto file = path_ / "token";
-    const auto known = database.tokens();
+    const auto known = TokenRecords{database}.all();
     LOCKSTEP_TRY(known);
     if (const auto text = read_file(file, 4096)) {
         const std::string hash = sha256_hex(trim(*text));
@@ -130,7 +131,7 @@ Status DataDirectory::ensure_token(Database& database, const std::string& user, 
     if (auto begun = database.begin(); !begun) {
         return begun;
     }
-    if (auto added = database.add_token(row); !added) {
+    if (auto added = TokenRecords{database}.add(row); !added) {
         database.rollback();
         return added;
     }

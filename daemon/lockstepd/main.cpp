@@ -16,6 +16,7 @@
 #include "daemon/lockstepd/remote_write.hpp"
 #include "daemon/lockstepd/service_manager.hpp"
 #include "daemon/lockstepd/settings.hpp"
+#include "daemon/store/token_records.hpp"
 #include "daemon/telemetry/exposition/expiry_metrics.hpp"
 #include "job/async/loose_thread.hpp"
 #include "job/async/sleep.hpp"
@@ -50,7 +51,7 @@ class Daemon {
     Daemon(DaemonSettings settings, DataDirectory data, std::unique_ptr<Database> database,
            CopiedJobs copied)
         : settings_(std::move(settings)), data_(std::move(data)), copied_(std::move(copied)) {
-        auto tokens = database->tokens().value_or(std::vector<TokenRow>{});
+        auto tokens = TokenRecords{*database}.all().value_or(std::vector<TokenRow>{});
         Store::Hooks hooks;
         hooks.on_fatal = [this](const Error&) { finish(kStoreBroken); };
         hooks.on_commit = [this](std::chrono::nanoseconds took, std::size_t) {
@@ -443,7 +444,7 @@ int start(const DaemonSettings& settings) {
     }
     const UnixMillis forgotten =
         clock.wall() - std::chrono::milliseconds{limits::kTokensRemembered}.count();
-    auto token = (*database)->remove_ended_tokens(forgotten);
+    auto token = TokenRecords{**database}.remove_ended(forgotten);
     if (token) {
         token = data->ensure_token(**database, user_name(), clock.wall());
     }

@@ -1,7 +1,8 @@
 // size: all SQL of lockstepd's tables of jobs in one place
 #include "daemon/store/database.hpp"
 
-#include "daemon/store/database_impl.hpp"
+#include "daemon/store/connection.hpp"
+#include "daemon/store/record_access.hpp"
 #include "job/base/unique_fd.hpp"
 #include "job/model/job.hpp"
 
@@ -42,8 +43,11 @@ Error newer_schema(const std::filesystem::path& file, std::int32_t version) {
                      "before the upgrade (lockstepd restore BACKUP --data-dir NEW)"};
 }
 
-Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Database::Database(std::unique_ptr<StoreConnection> connection)
+    : connection_(std::move(connection)) {}
 Database::~Database() = default;
+
+RecordAccess::RecordAccess(Database& database) : connection_(database.connection()) {}
 
 JobRow row_of(const Job& job, std::string view) {
     JobRow out;
@@ -59,8 +63,8 @@ JobRow row_of(const Job& job, std::string view) {
 }
 
 Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& file) {
-    auto opened =
-        lockstep::guarded("open " + file.string(), [&] { return std::make_unique<Impl>(file); });
+    auto opened = lockstep::guarded("open " + file.string(),
+                                    [&] { return std::make_unique<StoreConnection>(file); });
     if (!opened) {
         // Whatever the reason is, SQLite is "unable to open database file".
         const UniqueFd ours{::open(file.c_str(), O_RDWR | O_CLOEXEC)};
@@ -89,29 +93,29 @@ Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& fi
 }
 
 Status Database::begin() {
-    return guarded("begin", [&] { impl_->db.exec("BEGIN IMMEDIATE"); });
+    return connection_->guarded("begin", [&] { connection_->db.exec("BEGIN IMMEDIATE"); });
 }
 Status Database::commit() {
-    return guarded("commit", [&] { impl_->db.exec("COMMIT"); });
+    return connection_->guarded("commit", [&] { connection_->db.exec("COMMIT"); });
 }
 void Database::rollback() {
-    impl_->history.reset();
+    connection_->history.reset();
     // A failed COMMIT may have rolled back by itself; then there is nothing to do.
     try {
-        for (auto& [sql, statement] : impl_->cache) {
+        for (auto& [sql, statement] : connection_->cache) {
             statement->tryReset();
         }
-        if (sqlite3_get_autocommit(impl_->db.getHandle()) == 0) {
-            impl_->db.exec("ROLLBACK");
+        if (sqlite3_get_autocommit(connection_->db.getHandle()) == 0) {
+            connection_->db.exec("ROLLBACK");
         }
     } catch (const SQLite::Exception&) {  // NOLINT(bugprone-empty-catch): see above
     }
 }
 
 Status Database::append(const Append& append) {
-    const Status appended = guarded("append", [&] {
+    const Status appended = connection_->guarded("append", [&] {
         for (const Event& event : append.events) {
-            const auto insert = impl_->statement(
+            const auto insert = connection_->statement(
                 "INSERT INTO events (seq, job, time, kind, data) VALUES (?, ?, ?, ?, ?)");
             const std::string data = encode_event_data(event.data);
             const std::string kind{to_string(event.kind())};
@@ -124,7 +128,7 @@ Status Database::append(const Append& append) {
         }
         const JobRow& row = append.row;
         const std::string state{to_string(row.state)};
-        const auto upsert = impl_->statement(
+        const auto upsert = connection_->statement(
             "INSERT INTO jobs (id, user, name, state, final, submitted_at, finished_at, last_seq, "
             "view) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
             "state = excluded.state, final = excluded.final, finished_at = excluded.finished_at, "
@@ -140,7 +144,7 @@ Status Database::append(const Append& append) {
         upsert->bindNoCopy(9, row.view);
         upsert->exec();
         for (const auto& [name, value] : row.labels) {
-            const auto label = impl_->statement(
+            const auto label = connection_->statement(
                 "INSERT OR IGNORE INTO labels (name, value, job) VALUES (?, ?, ?)");
             label->bindNoCopy(1, name);
             label->bindNoCopy(2, value);
@@ -155,10 +159,10 @@ Status Database::append(const Append& append) {
 Result<std::optional<SubmitDone>> Database::submitted_before(const std::string& user,
                                                              const std::string& key,
                                                              const std::string& body_sha256) {
-    return guarded("idempotency", [&] {
+    return connection_->guarded("idempotency", [&] {
         std::optional<SubmitDone> out;
-        const auto find =
-            impl_->statement("SELECT body_sha256, job FROM idempotency WHERE user = ? AND key = ?");
+        const auto find = connection_->statement(
+            "SELECT body_sha256, job FROM idempotency WHERE user = ? AND key = ?");
         find->bindNoCopy(1, user);
         find->bindNoCopy(2, key);
         if (find->executeStep()) {
@@ -180,8 +184,8 @@ Result<SubmitDone> Database::submit(const SubmitWrite& write) {
         if (!before || *before) {
             return before ? Result<SubmitDone>{std::move(**before)} : fail(before.error());
         }
-        const auto noted = guarded("idempotency", [&] {
-            const auto insert = impl_->statement(
+        const auto noted = connection_->guarded("idempotency", [&] {
+            const auto insert = connection_->statement(
                 "INSERT INTO idempotency (user, key, body_sha256, job) VALUES (?, ?, ?, ?)");
             insert->bindNoCopy(1, write.append.row.user);
             insert->bindNoCopy(2, write.idempotency_key);
@@ -198,70 +202,9 @@ Result<SubmitDone> Database::submit(const SubmitWrite& write) {
     return done;
 }
 
-Status Database::add_token(const TokenRow& token) {
-    return guarded("token", [&] {
-        const auto insert = impl_->statement(
-            "INSERT INTO tokens (id, sha256, name, user, role, scopes, created_at, expires_at, "
-            "last_used_at, revoked_at, parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-        insert->bindNoCopy(1, token.id);
-        insert->bindNoCopy(2, token.sha256);
-        insert->bindNoCopy(3, token.name);
-        insert->bindNoCopy(4, token.user);
-        insert->bindNoCopy(5, token.role);
-        insert->bindNoCopy(6, token.scopes);
-        insert->bind(7, token.created_at);
-        insert->bind(8, token.expires_at);
-        insert->bind(9, token.last_used_at);
-        insert->bind(10, token.revoked_at);
-        insert->bindNoCopy(11, token.parent);
-        insert->exec();
-    });
-}
-
-Status Database::use_token(const std::string& id, UnixMillis at) {
-    return guarded("token", [&] {
-        const auto update =
-            impl_->statement("UPDATE tokens SET last_used_at = max(last_used_at, ?) WHERE id = ?");
-        update->bind(1, at);
-        update->bindNoCopy(2, id);
-        update->exec();
-    });
-}
-
-Status Database::revoke_token(const std::string& id, UnixMillis at) {
-    return guarded("token", [&] {
-        const auto update = impl_->statement(
-            "WITH RECURSIVE family(id) AS (SELECT ? UNION "
-            "SELECT tokens.id FROM tokens JOIN family ON tokens.parent = family.id) "
-            "UPDATE tokens SET revoked_at = ? WHERE revoked_at = 0 AND id IN family");
-        update->bindNoCopy(1, id);
-        update->bind(2, at);
-        update->exec();
-    });
-}
-
-Status Database::remove_token(const std::string& id) {
-    return guarded("token", [&] {
-        const auto remove = impl_->statement("DELETE FROM tokens WHERE id = ?");
-        remove->bindNoCopy(1, id);
-        remove->exec();
-    });
-}
-
-Status Database::remove_ended_tokens(UnixMillis before) {
-    return guarded("token", [&] {
-        const auto remove = impl_->statement(
-            "DELETE FROM tokens WHERE (revoked_at != 0 AND revoked_at < ?) "
-            "OR (expires_at != 0 AND expires_at < ?)");
-        remove->bind(1, before);
-        remove->bind(2, before);
-        remove->exec();
-    });
-}
-
 Status Database::touch() {
-    return guarded("touch", [&] {
-        impl_
+    return connection_->guarded("touch", [&] {
+        connection_
             ->statement(
                 "INSERT INTO probe (one, count) VALUES (1, 1) "
                 "ON CONFLICT (one) DO UPDATE SET count = count + 1")
@@ -270,8 +213,8 @@ Status Database::touch() {
 }
 
 Result<Seq> Database::last_seq() {
-    return guarded("last_seq", [&] {
-        const auto query = impl_->statement(
+    return connection_->guarded("last_seq", [&] {
+        const auto query = connection_->statement(
             "SELECT max((SELECT coalesce(max(seq), 0) FROM events), "
             "(SELECT coalesce(max(last_seq), 0) FROM removals))");
         query->executeStep();
@@ -310,8 +253,8 @@ Result<std::vector<Event>> finish_events(const Result<Status>& read, std::vector
 
 Result<std::vector<Event>> Database::events_of(const JobId& job, Seq after, std::size_t limit) {
     std::vector<Event> events;
-    const auto read = guarded("events", [&] {
-        const auto query = impl_->statement(
+    const auto read = connection_->guarded("events", [&] {
+        const auto query = connection_->statement(
             "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND seq > ? "
             "ORDER BY seq LIMIT ?");
         query->bindNoCopy(1, job.value);
@@ -325,8 +268,8 @@ Result<std::vector<Event>> Database::events_of(const JobId& job, Seq after, std:
 Result<std::vector<Event>> Database::events_before(const JobId& job, Seq before,
                                                    std::size_t limit) {
     std::vector<Event> events;
-    const auto read = guarded("events", [&] {
-        const auto query = impl_->statement(
+    const auto read = connection_->guarded("events", [&] {
+        const auto query = connection_->statement(
             "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND seq < ? "
             "ORDER BY seq DESC LIMIT ?");
         query->bindNoCopy(1, job.value);
@@ -343,8 +286,8 @@ Result<std::vector<Event>> Database::newest_of(const JobId& job, EventKind kind,
     const std::string word{to_string(kind)};
     // From one to the newest before its generation began: what lies between is not read, and an
     // event of thousands of ranks is half a megabyte.
-    const auto read = guarded("events", [&] {
-        const auto query = impl_->statement(
+    const auto read = connection_->guarded("events", [&] {
+        const auto query = connection_->statement(
             "WITH RECURSIVE newest(at) AS (SELECT (SELECT e.seq FROM events AS e WHERE "
             "e.job = ?1 AND e.kind = ?2 AND (?4 = 0 OR e.seq < (SELECT g.seq FROM events AS g "
             "WHERE g.job = ?1 AND g.kind = 'generation_started' AND g.seq < ?4 "
@@ -368,8 +311,8 @@ Result<std::vector<Event>> Database::newest(const JobId& job, EventKind kind, st
                                             Seq before) {
     std::vector<Event> events;
     const std::string word{to_string(kind)};
-    const auto read = guarded("events", [&] {
-        const auto query = impl_->statement(
+    const auto read = connection_->guarded("events", [&] {
+        const auto query = connection_->statement(
             "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND "
             "kind = ? AND seq < ? ORDER BY seq DESC LIMIT ?");
         query->bindNoCopy(1, job.value);
@@ -383,8 +326,8 @@ Result<std::vector<Event>> Database::newest(const JobId& job, EventKind kind, st
 
 Result<std::vector<Event>> Database::events_after(Seq after, std::size_t limit) {
     std::vector<Event> events;
-    const auto read = guarded("events", [&] {
-        const auto query = impl_->statement(
+    const auto read = connection_->guarded("events", [&] {
+        const auto query = connection_->statement(
             "SELECT seq, job, time, kind, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?");
         query->bind(1, after);
         query->bind(2, static_cast<std::int64_t>(limit));
@@ -394,9 +337,10 @@ Result<std::vector<Event>> Database::events_after(Seq after, std::size_t limit) 
 }
 
 Result<std::vector<JobId>> Database::unfinished() {
-    return guarded("unfinished", [&] {
+    return connection_->guarded("unfinished", [&] {
         std::vector<JobId> out;
-        const auto query = impl_->statement("SELECT id FROM jobs WHERE final = 0 ORDER BY id");
+        const auto query =
+            connection_->statement("SELECT id FROM jobs WHERE final = 0 ORDER BY id");
         while (query->executeStep()) {
             out.push_back(JobId{query->getColumn(0).getString()});
         }
@@ -404,39 +348,14 @@ Result<std::vector<JobId>> Database::unfinished() {
     });
 }
 
-Result<std::vector<TokenRow>> Database::tokens() {
-    return guarded("tokens", [&] {
-        std::vector<TokenRow> out;
-        const auto query = impl_->statement(
-            "SELECT id, sha256, name, user, role, scopes, created_at, expires_at, last_used_at, "
-            "revoked_at, parent FROM tokens ORDER BY created_at, id");
-        while (query->executeStep()) {
-            TokenRow token;
-            token.id = query->getColumn(0).getString();
-            token.sha256 = query->getColumn(1).getString();
-            token.name = query->getColumn(2).getString();
-            token.user = query->getColumn(3).getString();
-            token.role = query->getColumn(4).getString();
-            token.scopes = query->getColumn(5).getString();
-            token.created_at = query->getColumn(6).getInt64();
-            token.expires_at = query->getColumn(7).getInt64();
-            token.last_used_at = query->getColumn(8).getInt64();
-            token.revoked_at = query->getColumn(9).getInt64();
-            token.parent = query->getColumn(10).getString();
-            out.push_back(std::move(token));
-        }
-        return out;
-    });
-}
-
 const std::optional<Error>& Database::disk_error() const {
-    return impl_->disk_error;
+    return connection_->disk_error;
 }
 
 Status Database::limit_pages(std::int64_t pages) {
-    return guarded("limit_pages", [&] {
-        impl_->db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
-        SQLite::Statement set{impl_->db, "PRAGMA max_page_count = " + std::to_string(pages)};
+    return connection_->guarded("limit_pages", [&] {
+        connection_->db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+        SQLite::Statement set{connection_->db, "PRAGMA max_page_count = " + std::to_string(pages)};
         set.executeStep();
     });
 }

@@ -23,6 +23,7 @@
 namespace lockstep {
 
 struct Job;
+struct StoreConnection;
 
 // The row of a job that an append leaves behind.
 struct JobRow {
@@ -171,21 +172,6 @@ struct JobSearchTurn {
     bool more = false;  // there are jobs behind it
 };
 
-// See schema/0002_tokens.sql.
-struct TokenRow {
-    std::string id;
-    std::string sha256;
-    std::string name;
-    std::string user;
-    std::string role;
-    std::string scopes;  // words with spaces; "" = all that the role has
-    UnixMillis created_at = 0;
-    UnixMillis expires_at = 0;  // 0 = never, as in the next two
-    UnixMillis last_used_at = 0;
-    UnixMillis revoked_at = 0;
-    std::string parent{};  // id of the token it was made with, which it ends with; "" = none
-};
-
 class Database {
   public:
     // Opens or creates the file and migrates it. conflict: written by a newer version.
@@ -223,13 +209,6 @@ class Database {
     // The clock shows `now`. More than `most` since the last look, or since the newest job where
     // there was none, is a gap; those that a clock set back shows to be none go. All, oldest first.
     Result<std::vector<ClockGap>> look_at_clock(UnixMillis now, UnixMillis most);
-    Status add_token(const TokenRow& token);
-    Status use_token(const std::string& id, UnixMillis at);
-    // And all that were made with it, and with those.
-    Status revoke_token(const std::string& id, UnixMillis at);
-    Status remove_token(const std::string& id);
-    // Those that ended, either way, before.
-    Status remove_ended_tokens(UnixMillis before);
     // database_notices.cpp. What became of tries; a row that went with its job stays away.
     Status settle_notices(const std::vector<NoticeSettled>& settled);
     // database_identity.cpp; see schema/0009_identity.sql.
@@ -291,7 +270,6 @@ class Database {
     Result<std::optional<SubmitDone>> submitted_before(const std::string& user,
                                                        const std::string& key,
                                                        const std::string& body_sha256);
-    Result<std::vector<TokenRow>> tokens();  // oldest first
     Result<std::optional<RemovalRow>> removal(const JobId& job);
     // Of which something may be left, in the order of their ids, beyond `after`.
     Result<std::vector<RemovalRow>> unfinished_removals(const JobId& after, std::size_t limit);
@@ -321,16 +299,14 @@ class Database {
     const std::optional<Error>& disk_error() const;
     // Tests: pages the file may have, so that a full disk can be had without one.
     Status limit_pages(std::int64_t pages);
+    // For the types of this folder that read and write tables (record_access.hpp).
+    StoreConnection& connection() { return *connection_; }
 
   private:
-    struct Impl;
-    // As the function of that name, of this connection (database_impl.hpp).
-    template <class Work>
-    auto guarded(std::string_view what, Work&& work) -> Result<decltype(work())>;
     Status note_nodes(const NodeNotes& notes);
     Status add_notices(const std::vector<NoticeRow>& rows);
-    explicit Database(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    explicit Database(std::unique_ptr<StoreConnection> connection);
+    std::unique_ptr<StoreConnection> connection_;
 };
 
 // The version this program writes: the number of migrations it knows.

@@ -1,12 +1,12 @@
 // Which store this is, and what it says of jobs that came with a copy.
+#include "daemon/store/connection.hpp"
 #include "daemon/store/database.hpp"
-#include "daemon/store/database_impl.hpp"
 
 namespace lockstep {
 
 Result<std::optional<StoreIdentity>> Database::identity() {
-    return guarded("identity", [&]() -> std::optional<StoreIdentity> {
-        const auto find = impl_->statement(
+    return connection_->guarded("identity", [&]() -> std::optional<StoreIdentity> {
+        const auto find = connection_->statement(
             "SELECT store, incarnation, file, born, host, directory, runs FROM identity");
         if (!find->executeStep()) {
             return std::nullopt;
@@ -23,8 +23,8 @@ Result<std::optional<StoreIdentity>> Database::identity() {
 }
 
 Status Database::set_identity(const StoreIdentity& identity) {
-    return guarded("identity", [&] {
-        const auto put = impl_->statement(
+    return connection_->guarded("identity", [&] {
+        const auto put = connection_->statement(
             "INSERT OR REPLACE INTO identity (one, store, incarnation, file, born, host, "
             "directory, runs) VALUES (1, ?, ?, ?, ?, ?, ?, ?)");
         put->bindNoCopy(1, identity.store);
@@ -39,25 +39,26 @@ Status Database::set_identity(const StoreIdentity& identity) {
 }
 
 Status Database::add_foreign_job(const JobId& job) {
-    return guarded("foreign job", [&] {
-        const auto put = impl_->statement("INSERT OR IGNORE INTO foreign_jobs (job) VALUES (?)");
+    return connection_->guarded("foreign job", [&] {
+        const auto put =
+            connection_->statement("INSERT OR IGNORE INTO foreign_jobs (job) VALUES (?)");
         put->bindNoCopy(1, job.value);
         put->exec();
     });
 }
 
 Result<bool> Database::is_foreign_job(const JobId& job) {
-    return guarded("foreign job", [&] {
-        const auto find = impl_->statement("SELECT 1 FROM foreign_jobs WHERE job = ?");
+    return connection_->guarded("foreign job", [&] {
+        const auto find = connection_->statement("SELECT 1 FROM foreign_jobs WHERE job = ?");
         find->bindNoCopy(1, job.value);
         return find->executeStep();
     });
 }
 
 Status Database::follow_job(const JobId& job, UnixMillis since) {
-    return guarded("followed job", [&] {
-        const auto put =
-            impl_->statement("INSERT OR REPLACE INTO followed_jobs (job, since) VALUES (?, ?)");
+    return connection_->guarded("followed job", [&] {
+        const auto put = connection_->statement(
+            "INSERT OR REPLACE INTO followed_jobs (job, since) VALUES (?, ?)");
         put->bindNoCopy(1, job.value);
         put->bind(2, since);
         put->exec();
@@ -66,13 +67,15 @@ Status Database::follow_job(const JobId& job, UnixMillis since) {
 
 Status Database::move_runs(const std::string& before, const std::string& now,
                            const std::vector<JobId>& stay) {
-    return guarded("moved runs", [&] {
-        const auto put = impl_->statement("INSERT INTO runs_moves (before, now) VALUES (?, ?)");
+    return connection_->guarded("moved runs", [&] {
+        const auto put =
+            connection_->statement("INSERT INTO runs_moves (before, now) VALUES (?, ?)");
         put->bindNoCopy(1, before);
         put->bindNoCopy(2, now);
         put->exec();
         for (const JobId& job : stay) {
-            const auto keep = impl_->statement("INSERT OR IGNORE INTO runs_stay (job) VALUES (?)");
+            const auto keep =
+                connection_->statement("INSERT OR IGNORE INTO runs_stay (job) VALUES (?)");
             keep->bindNoCopy(1, job.value);
             keep->exec();
         }
@@ -80,18 +83,18 @@ Status Database::move_runs(const std::string& before, const std::string& now,
 }
 
 Result<CopiedJobs> Database::copied_jobs() {
-    return guarded("copied jobs", [&] {
+    return connection_->guarded("copied jobs", [&] {
         CopiedJobs out;
-        const auto followed = impl_->statement("SELECT job, since FROM followed_jobs");
+        const auto followed = connection_->statement("SELECT job, since FROM followed_jobs");
         while (followed->executeStep()) {
             out.followed[followed->getColumn(0).getString()] = followed->getColumn(1).getInt64();
         }
-        const auto moves = impl_->statement("SELECT before, now FROM runs_moves ORDER BY id");
+        const auto moves = connection_->statement("SELECT before, now FROM runs_moves ORDER BY id");
         while (moves->executeStep()) {
             out.moves.emplace_back(moves->getColumn(0).getString(),
                                    moves->getColumn(1).getString());
         }
-        const auto stay = impl_->statement("SELECT job FROM runs_stay");
+        const auto stay = connection_->statement("SELECT job FROM runs_stay");
         while (stay->executeStep()) {
             out.stay.insert(stay->getColumn(0).getString());
         }
@@ -100,7 +103,8 @@ Result<CopiedJobs> Database::copied_jobs() {
 }
 
 Status Database::drop_notices() {
-    return guarded("notices", [&] { impl_->statement("DELETE FROM notices")->exec(); });
+    return connection_->guarded("notices",
+                                [&] { connection_->statement("DELETE FROM notices")->exec(); });
 }
 
 }  // namespace lockstep

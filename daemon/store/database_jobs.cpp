@@ -1,5 +1,6 @@
 // What is read of the table of jobs: one, a page of a list, and a search.
-#include "daemon/store/database_impl.hpp"
+#include "daemon/store/connection.hpp"
+#include "daemon/store/database.hpp"
 #include "job/base/json.hpp"
 #include "job/model/job.hpp"
 
@@ -95,9 +96,9 @@ bool has_words(const std::vector<std::string>& words, std::string texts,
 }  // namespace
 
 Result<std::optional<JobRow>> Database::job(const JobId& id) {
-    return guarded("job", [&]() -> std::optional<JobRow> {
-        const auto query =
-            impl_->statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE id = ?");
+    return connection_->guarded("job", [&]() -> std::optional<JobRow> {
+        const auto query = connection_->statement(std::string{"SELECT "} + kJobColumns +
+                                                  " FROM jobs WHERE id = ?");
         query->bindNoCopy(1, id.value);
         if (!query->executeStep()) {
             return std::nullopt;
@@ -107,12 +108,12 @@ Result<std::optional<JobRow>> Database::job(const JobId& id) {
 }
 
 Result<std::vector<JobRow>> Database::jobs(const RowQuery& query) {
-    return guarded("jobs", [&] {
+    return connection_->guarded("jobs", [&] {
         const RowConditions where = conditions(query);
         // The limit is bound: every text is compiled once and kept.
         const auto statement =
-            impl_->statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE 1" +
-                             where.sql + " ORDER BY id DESC LIMIT ?");
+            connection_->statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE 1" +
+                                   where.sql + " ORDER BY id DESC LIMIT ?");
         bind(*statement, where, query.limit);
         std::vector<JobRow> out;
         while (statement->executeStep()) {
@@ -124,13 +125,13 @@ Result<std::vector<JobRow>> Database::jobs(const RowQuery& query) {
 
 Result<JobSearchTurn> Database::search(const RowQuery& query, const std::vector<std::string>& words,
                                        std::size_t rows) {
-    return guarded("search", [&] {
+    return connection_->guarded("search", [&] {
         std::vector<std::string> wanted;
         for (const std::string& word : words) {
             wanted.push_back(in_lower_case(word));
         }
         const RowConditions where = conditions(query);
-        const auto statement = impl_->statement(
+        const auto statement = connection_->statement(
             std::string{"SELECT "} + kJobColumns +
             ", json_extract(view, '$.framework'), json_extract(view, '$.cause.message'), "
             "json_extract(view, '$.labels')"
@@ -158,8 +159,8 @@ Result<JobSearchTurn> Database::search(const RowQuery& query, const std::vector<
 }
 
 Result<std::int64_t> Database::count(JobState state) {
-    return guarded("count", [&] {
-        const auto query = impl_->statement("SELECT count(*) FROM jobs WHERE state = ?");
+    return connection_->guarded("count", [&] {
+        const auto query = connection_->statement("SELECT count(*) FROM jobs WHERE state = ?");
         const std::string word{to_string(state)};
         query->bindNoCopy(1, word);
         query->executeStep();

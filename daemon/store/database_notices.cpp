@@ -1,6 +1,6 @@
 // Notices: written with the events that they tell of, until they are settled.
+#include "daemon/store/connection.hpp"
 #include "daemon/store/database.hpp"
-#include "daemon/store/database_impl.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,9 +23,9 @@ NoticeRow notice_row(SQLite::Statement& row) {
 }  // namespace
 
 Status Database::add_notices(const std::vector<NoticeRow>& rows) {
-    return guarded("notices", [&] {
+    return connection_->guarded("notices", [&] {
         for (const NoticeRow& row : rows) {
-            const auto insert = impl_->statement(
+            const auto insert = connection_->statement(
                 "INSERT OR IGNORE INTO notices (job, user, seq, target, lane, body, created_at, "
                 "due_at, tries) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
             insert->bindNoCopy(1, row.job.value);
@@ -43,16 +43,16 @@ Status Database::add_notices(const std::vector<NoticeRow>& rows) {
 }
 
 Status Database::settle_notices(const std::vector<NoticeSettled>& settled) {
-    return guarded("notices", [&] {
+    return connection_->guarded("notices", [&] {
         for (const NoticeSettled& one : settled) {
             if (one.due_at == 0) {
-                const auto drop = impl_->statement("DELETE FROM notices WHERE id = ?");
+                const auto drop = connection_->statement("DELETE FROM notices WHERE id = ?");
                 drop->bind(1, one.id);
                 drop->exec();
                 continue;
             }
             const auto update =
-                impl_->statement("UPDATE notices SET due_at = ?, tries = ? WHERE id = ?");
+                connection_->statement("UPDATE notices SET due_at = ?, tries = ? WHERE id = ?");
             update->bind(1, one.due_at);
             update->bind(2, one.tries);
             update->bind(3, one.id);
@@ -62,11 +62,11 @@ Status Database::settle_notices(const std::vector<NoticeSettled>& settled) {
 }
 
 Result<NoticeQueue> Database::notices(const NoticeQuery& query) {
-    return guarded("notices", [&] {
+    return connection_->guarded("notices", [&] {
         NoticeQueue out;
         // Users take turns, and a user's lanes: whoever has a thousand, or one that hangs, keeps
         // neither the others nor the other lanes waiting.
-        const auto due = impl_->statement(
+        const auto due = connection_->statement(
             "SELECT n.id, n.job, n.user, n.seq, n.target, n.lane, n.body, n.created_at, n.due_at, "
             "n.tries FROM notices AS n JOIN (SELECT id, row_number() OVER (PARTITION BY user "
             "ORDER BY place, due_at, id) AS turn FROM (SELECT id, user, due_at, row_number() OVER "
@@ -80,13 +80,14 @@ Result<NoticeQueue> Database::notices(const NoticeQuery& query) {
         while (due->executeStep()) {
             out.due.push_back(notice_row(*due));
         }
-        const auto next = impl_->statement(
+        const auto next = connection_->statement(
             "SELECT coalesce(min(due_at), 0) FROM notices WHERE due_at > ?1 AND due_at <= ?2");
         next->bind(1, query.now);
         next->bind(2, query.latest);
         next->executeStep();
         out.next_due = next->getColumn(0).getInt64();
-        const auto waiting = impl_->statement("SELECT user, count(*) FROM notices GROUP BY user");
+        const auto waiting =
+            connection_->statement("SELECT user, count(*) FROM notices GROUP BY user");
         while (waiting->executeStep()) {
             out.waiting[waiting->getColumn(0).getString()] =
                 static_cast<std::size_t>(waiting->getColumn(1).getInt64());

@@ -1,6 +1,6 @@
 // Jobs that are removed: at once what makes them jobs, the rest of them in slices.
+#include "daemon/store/connection.hpp"
 #include "daemon/store/database.hpp"
-#include "daemon/store/database_impl.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,8 +23,8 @@ constexpr const char* kRemovalColumns =
 }  // namespace
 
 Result<bool> Database::remove_job(RemovalRow removal) {
-    return guarded("remove job", [&] {
-        const auto find = impl_->statement(
+    return connection_->guarded("remove job", [&] {
+        const auto find = connection_->statement(
             "SELECT user, finished_at, (SELECT coalesce(max(seq), 0) FROM events WHERE job = ?1) "
             "FROM jobs WHERE id = ?1 AND final = 1");
         find->bindNoCopy(1, removal.job.value);
@@ -34,9 +34,10 @@ Result<bool> Database::remove_job(RemovalRow removal) {
         removal.user = find->getColumn(0).getString();
         removal.finished_at = find->getColumn(1).getInt64();
         const std::int64_t last_seq = find->getColumn(2).getInt64();
-        const auto shared = impl_->statement(
+        const auto shared = connection_->statement(
             "SELECT 1 FROM labels WHERE name = ?1 AND value = ?2 AND job != ?3 LIMIT 1");
-        const auto own = impl_->statement("SELECT value FROM labels WHERE job = ?1 AND name = ?2");
+        const auto own =
+            connection_->statement("SELECT value FROM labels WHERE job = ?1 AND name = ?2");
         own->bindNoCopy(1, removal.job.value);
         own->bind(2, kSnapshotLabel);
         if (own->executeStep()) {
@@ -46,7 +47,7 @@ Result<bool> Database::remove_job(RemovalRow removal) {
             shared->bindNoCopy(3, removal.job.value);
             removal.snapshot = shared->executeStep() ? "" : snapshot;
         }
-        const auto insert = impl_->statement(
+        const auto insert = connection_->statement(
             "INSERT INTO removals (job, user, finished_at, removed_at, checkpoints, snapshot, "
             "last_seq, folder, done) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)");
         insert->bindNoCopy(1, removal.job.value);
@@ -59,7 +60,7 @@ Result<bool> Database::remove_job(RemovalRow removal) {
         insert->bindNoCopy(8, removal.folder);
         insert->exec();
         // A key that went with its job would let a repetition of the submission make it once more.
-        const auto hand_on = impl_->statement(
+        const auto hand_on = connection_->statement(
             "UPDATE idempotency SET job = coalesce((SELECT job FROM labels WHERE name = ?2 AND "
             "value = (SELECT value FROM labels WHERE job = ?1 AND name = ?2) AND job != ?1 "
             "ORDER BY job LIMIT 1), job) WHERE job = ?1");
@@ -69,7 +70,7 @@ Result<bool> Database::remove_job(RemovalRow removal) {
         for (const char* drop :
              {"DELETE FROM labels WHERE job = ?", "DELETE FROM notices WHERE job = ?",
               "DELETE FROM events WHERE job = ?", "DELETE FROM jobs WHERE id = ?"}) {
-            const auto statement = impl_->statement(drop);
+            const auto statement = connection_->statement(drop);
             statement->bindNoCopy(1, removal.job.value);
             statement->exec();
         }
@@ -79,16 +80,16 @@ Result<bool> Database::remove_job(RemovalRow removal) {
 
 Result<HistorySize> Database::remove_history(const JobId& job, std::size_t most) {
     LOCKSTEP_TRY(history_size());
-    return guarded("remove history", [&] {
+    return connection_->guarded("remove history", [&] {
         HistorySize gone;
-        const auto find =
-            impl_->statement("SELECT id, samples, bytes FROM history_chunks WHERE job = ? LIMIT ?");
+        const auto find = connection_->statement(
+            "SELECT id, samples, bytes FROM history_chunks WHERE job = ? LIMIT ?");
         find->bindNoCopy(1, job.value);
         find->bind(2, static_cast<std::int64_t>(most));
         while (find->executeStep()) {
             for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
                                      "DELETE FROM history_chunks WHERE id = ?"}) {
-                const auto statement = impl_->statement(drop);
+                const auto statement = connection_->statement(drop);
                 statement->bind(1, find->getColumn(0).getInt64());
                 statement->exec();
             }
@@ -96,7 +97,7 @@ Result<HistorySize> Database::remove_history(const JobId& job, std::size_t most)
             gone.samples += find->getColumn(1).getInt64();
             gone.bytes += find->getColumn(2).getInt64();
         }
-        HistorySize& left = *impl_->history;
+        HistorySize& left = *connection_->history;
         left.chunks -= gone.chunks;
         left.samples -= gone.samples;
         left.bytes -= gone.bytes;
@@ -104,7 +105,7 @@ Result<HistorySize> Database::remove_history(const JobId& job, std::size_t most)
             for (const char* drop :
                  {"DELETE FROM telemetry_log WHERE job = ?", "DELETE FROM batches WHERE job = ?",
                   "DELETE FROM history_state WHERE job = ?"}) {
-                const auto statement = impl_->statement(drop);
+                const auto statement = connection_->statement(drop);
                 statement->bindNoCopy(1, job.value);
                 statement->exec();
             }
@@ -114,21 +115,21 @@ Result<HistorySize> Database::remove_history(const JobId& job, std::size_t most)
 }
 
 Status Database::removal_done(const JobId& job) {
-    return guarded("removal", [&] {
-        const auto update = impl_->statement("UPDATE removals SET done = 1 WHERE job = ?");
+    return connection_->guarded("removal", [&] {
+        const auto update = connection_->statement("UPDATE removals SET done = 1 WHERE job = ?");
         update->bindNoCopy(1, job.value);
         update->exec();
     });
 }
 
 Status Database::forget_removals(UnixMillis before) {
-    return guarded("removal", [&] {
+    return connection_->guarded("removal", [&] {
         for (const char* drop :
              {"DELETE FROM idempotency WHERE job IN (SELECT job FROM removals WHERE removed_at < ? "
               "AND done = 1 AND last_seq < (SELECT coalesce(max(seq), 0) FROM events))",
               "DELETE FROM removals WHERE removed_at < ? AND done = 1 "
               "AND last_seq < (SELECT coalesce(max(seq), 0) FROM events)"}) {
-            const auto statement = impl_->statement(drop);
+            const auto statement = connection_->statement(drop);
             statement->bind(1, before);
             statement->exec();
         }
@@ -136,8 +137,8 @@ Status Database::forget_removals(UnixMillis before) {
 }
 
 Result<std::optional<RemovalRow>> Database::removal(const JobId& job) {
-    return guarded("removal", [&]() -> std::optional<RemovalRow> {
-        const auto find = impl_->statement(std::string{kRemovalColumns} + "WHERE job = ?");
+    return connection_->guarded("removal", [&]() -> std::optional<RemovalRow> {
+        const auto find = connection_->statement(std::string{kRemovalColumns} + "WHERE job = ?");
         find->bindNoCopy(1, job.value);
         if (!find->executeStep()) {
             return std::nullopt;
@@ -148,10 +149,10 @@ Result<std::optional<RemovalRow>> Database::removal(const JobId& job) {
 
 Result<std::vector<RemovalRow>> Database::unfinished_removals(const JobId& after,
                                                               std::size_t limit) {
-    return guarded("removals", [&] {
+    return connection_->guarded("removals", [&] {
         std::vector<RemovalRow> out;
-        const auto find = impl_->statement(std::string{kRemovalColumns} +
-                                           "WHERE done = 0 AND job > ? ORDER BY job LIMIT ?");
+        const auto find = connection_->statement(std::string{kRemovalColumns} +
+                                                 "WHERE done = 0 AND job > ? ORDER BY job LIMIT ?");
         find->bindNoCopy(1, after.value);
         find->bind(2, static_cast<std::int64_t>(limit));
         while (find->executeStep()) {
@@ -162,29 +163,30 @@ Result<std::vector<RemovalRow>> Database::unfinished_removals(const JobId& after
 }
 
 Result<std::vector<ClockGap>> Database::look_at_clock(UnixMillis now, UnixMillis most) {
-    return guarded("clock", [&] {
-        const auto find = impl_->statement(
+    return connection_->guarded("clock", [&] {
+        const auto find = connection_->statement(
             "SELECT coalesce((SELECT at FROM clock_look), "
             "(SELECT max(max(submitted_at), max(finished_at)) FROM jobs), ?)");
         find->bind(1, now);
         find->executeStep();
         const UnixMillis last = find->getColumn(0).getInt64();
-        const auto drop = impl_->statement("DELETE FROM clock_gaps WHERE ended > ?");
+        const auto drop = connection_->statement("DELETE FROM clock_gaps WHERE ended > ?");
         drop->bind(1, now);
         drop->exec();
         if (now - last > most) {
-            const auto insert =
-                impl_->statement("INSERT OR REPLACE INTO clock_gaps (began, ended) VALUES (?, ?)");
+            const auto insert = connection_->statement(
+                "INSERT OR REPLACE INTO clock_gaps (began, ended) VALUES (?, ?)");
             insert->bind(1, last);
             insert->bind(2, now);
             insert->exec();
         }
         const auto look =
-            impl_->statement("INSERT OR REPLACE INTO clock_look (id, at) VALUES (0, ?)");
+            connection_->statement("INSERT OR REPLACE INTO clock_look (id, at) VALUES (0, ?)");
         look->bind(1, now);
         look->exec();
         std::vector<ClockGap> out;
-        const auto gaps = impl_->statement("SELECT began, ended FROM clock_gaps ORDER BY began");
+        const auto gaps =
+            connection_->statement("SELECT began, ended FROM clock_gaps ORDER BY began");
         while (gaps->executeStep()) {
             out.push_back({gaps->getColumn(0).getInt64(), gaps->getColumn(1).getInt64()});
         }
@@ -194,9 +196,9 @@ Result<std::vector<ClockGap>> Database::look_at_clock(UnixMillis now, UnixMillis
 
 Result<std::vector<EndedJob>> Database::ended_before(UnixMillis before, const EndedJob& after,
                                                      std::size_t limit) {
-    return guarded("old jobs", [&] {
+    return connection_->guarded("old jobs", [&] {
         std::vector<EndedJob> out;
-        const auto find = impl_->statement(
+        const auto find = connection_->statement(
             "SELECT finished_at, id, user FROM jobs WHERE final = 1 AND finished_at < ?1 AND "
             "(finished_at, id) > (?2, ?3) AND id NOT IN (SELECT job FROM labels WHERE name = "
             "'keep') ORDER BY finished_at, id LIMIT ?4");
@@ -213,9 +215,9 @@ Result<std::vector<EndedJob>> Database::ended_before(UnixMillis before, const En
 }
 
 Result<bool> Database::snapshot_used(const std::string& snapshot) {
-    return guarded("snapshot", [&] {
+    return connection_->guarded("snapshot", [&] {
         const auto find =
-            impl_->statement("SELECT 1 FROM labels WHERE name = ? AND value = ? LIMIT 1");
+            connection_->statement("SELECT 1 FROM labels WHERE name = ? AND value = ? LIMIT 1");
         find->bind(1, kSnapshotLabel);
         find->bindNoCopy(2, snapshot);
         return find->executeStep();
@@ -223,8 +225,8 @@ Result<bool> Database::snapshot_used(const std::string& snapshot) {
 }
 
 Result<std::string> Database::user_of_folder(const JobId& job, bool earlier) {
-    return guarded("folder of a job", [&]() -> std::string {
-        const auto find = impl_->statement(
+    return connection_->guarded("folder of a job", [&]() -> std::string {
+        const auto find = connection_->statement(
             "SELECT job FROM labels WHERE name IN (?1, ?3) AND value = ?2 AND job != ?2 LIMIT 1");
         find->bind(1, kFolderLabel);
         find->bindNoCopy(2, job.value);
@@ -234,9 +236,9 @@ Result<std::string> Database::user_of_folder(const JobId& job, bool earlier) {
 }
 
 Result<std::int64_t> Database::history_bytes(const JobId& job) {
-    return guarded("history of a job", [&] {
-        const auto sum =
-            impl_->statement("SELECT coalesce(sum(bytes), 0) FROM history_chunks WHERE job = ?");
+    return connection_->guarded("history of a job", [&] {
+        const auto sum = connection_->statement(
+            "SELECT coalesce(sum(bytes), 0) FROM history_chunks WHERE job = ?");
         sum->bindNoCopy(1, job.value);
         sum->executeStep();
         return sum->getColumn(0).getInt64();

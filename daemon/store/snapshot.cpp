@@ -1,7 +1,7 @@
 #include "daemon/store/snapshot.hpp"
 
+#include "daemon/store/connection.hpp"
 #include "daemon/store/database.hpp"
-#include "daemon/store/database_impl.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,6 @@
 #include "daemon/store/store.hpp"
 
+#include "daemon/store/token_records.hpp"
 #include "job/base/check.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -273,22 +274,22 @@ Task<Status> Store::settle_notices(std::vector<NoticeSettled> settled) {
 Task<Status> Store::add_token(TokenRow token, std::string instead_of) {
     auto shared = std::make_shared<TokenRow>(std::move(token));
     std::function<Status(Database&)> work = [shared, old = std::move(instead_of)](Database& db) {
-        const Status removed = old.empty() ? Status{} : db.remove_token(old);
-        return removed ? db.add_token(*shared) : removed;
+        const Status removed = old.empty() ? Status{} : TokenRecords{db}.remove(old);
+        return removed ? TokenRecords{db}.add(*shared) : removed;
     };
     co_return co_await write(std::move(work));
 }
 
 Task<Status> Store::use_token(std::string id, UnixMillis at) {
     std::function<Status(Database&)> work = [id = std::move(id), at](Database& db) {
-        return db.use_token(id, at);
+        return TokenRecords{db}.use(id, at);
     };
     co_return co_await write(std::move(work));
 }
 
 Task<Status> Store::revoke_token(std::string id, UnixMillis at) {
     std::function<Status(Database&)> work = [id = std::move(id), at](Database& db) {
-        return db.revoke_token(id, at);
+        return TokenRecords{db}.revoke(id, at);
     };
     co_return co_await write(std::move(work));
 }

@@ -22,6 +22,8 @@
 
 namespace lockstep {
 
+struct TokenRow;
+
 class Store {
   public:
     struct Hooks {

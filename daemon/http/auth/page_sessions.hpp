@@ -8,6 +8,7 @@
 #include "daemon/http/auth/token_table.hpp"
 #include "daemon/http/base/message.hpp"
 #include "daemon/store/store.hpp"
+#include "daemon/store/token_records.hpp"
 #include "job/base/clock.hpp"
 
 #include <cstddef>

@@ -8,6 +8,7 @@
 #include "daemon/http/auth/audit_log.hpp"
 #include "daemon/http/base/router.hpp"
 #include "daemon/store/store.hpp"
+#include "daemon/store/token_records.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/json.hpp"

@@ -8,6 +8,7 @@
 #include "daemon/http/base/request_head.hpp"
 #include "daemon/http/routes/routes.hpp"
 #include "daemon/store/secret_store.hpp"
+#include "daemon/store/token_records.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <string>
@@ -98,7 +99,7 @@ class AccessTest : public ControlTest {
         std::vector<TokenRow> out;
         auto run = [&]() -> Task<void> {
             const std::function<Result<std::vector<TokenRow>>(Database&)> all = [](Database& db) {
-                return db.tokens();
+                return TokenRecords{db}.all();
             };
             auto rows = co_await store_->read<std::vector<TokenRow>>(all);
             EXPECT_TRUE(rows.has_value());

@@ -1,6 +1,7 @@
 // Signing in to the web page: codes, sessions, and that a session is its token and no more.
 #include "daemon/http/auth/page_sessions.hpp"
 
+#include "daemon/store/token_records.hpp"
 #include "tests/unit/access/access_fixture.hpp"
 
 namespace lockstep {

@@ -1,4 +1,5 @@
 // POST, GET and DELETE /v1/tokens: who may give which rights to whom.
+#include "daemon/store/token_records.hpp"
 #include "tests/unit/access/access_fixture.hpp"
 
 #include <set>

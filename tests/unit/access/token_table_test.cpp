@@ -1,4 +1,5 @@
 // Whose token is whose, until when, and what of it is kept.
+#include "daemon/store/token_records.hpp"
 #include "job/base/limits.hpp"
 #include "tests/unit/access/access_fixture.hpp"
 

@@ -1,3 +1,4 @@
+#include "daemon/store/token_records.hpp"
 #include "tests/unit/store/database_fixture.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -22,7 +23,7 @@ TEST_F(DatabaseTest, TokensOfVersion1AreKept) {
         raw.exec("INSERT INTO tokens VALUES ('h1','ada','admin',5,0), ('h2','bob','admin',6,90)");
     }
     const auto db = std::move(Database::open(old).value());
-    const auto rows = db->tokens();
+    const auto rows = TokenRecords{*db}.all();
     ASSERT_TRUE(rows.has_value());
     ASSERT_EQ(rows->size(), 2U);
     EXPECT_EQ((*rows)[0].sha256, "h1");
@@ -44,16 +45,16 @@ TEST_F(DatabaseTest, EndedTokensAreForgottenAfterAWhile) {
         row.sha256 = "h" + id;
         row.expires_at = expires;
         row.revoked_at = revoked;
-        EXPECT_TRUE(db_->add_token(row).has_value());
+        EXPECT_TRUE(TokenRecords{*db_}.add(row).has_value());
     };
     add("endless", 0, 0);
     add("expired-long-ago", 99, 0);
     add("expired", 100, 0);
     add("revoked-long-ago", 0, 99);
     add("revoked", 0, 100);
-    EXPECT_TRUE(db_->remove_ended_tokens(100).has_value());
+    EXPECT_TRUE(TokenRecords{*db_}.remove_ended(100).has_value());
     std::set<std::string> left;
-    const auto rows = db_->tokens();
+    const auto rows = TokenRecords{*db_}.all();
     for (const TokenRow& row : rows.value()) {
         left.insert(row.id);
     }
@@ -64,10 +65,10 @@ TEST_F(DatabaseTest, ATokenThatIsRevokedTwiceWasRevokedTheFirstTime) {
     TokenRow row;
     row.id = "one";
     row.sha256 = "h";
-    ASSERT_TRUE(db_->add_token(row).has_value());
-    ASSERT_TRUE(db_->revoke_token("one", 5).has_value());
-    ASSERT_TRUE(db_->revoke_token("one", 9).has_value());
-    const auto rows = db_->tokens();
+    ASSERT_TRUE(TokenRecords{*db_}.add(row).has_value());
+    ASSERT_TRUE(TokenRecords{*db_}.revoke("one", 5).has_value());
+    ASSERT_TRUE(TokenRecords{*db_}.revoke("one", 9).has_value());
+    const auto rows = TokenRecords{*db_}.all();
     ASSERT_EQ(rows->size(), 1U);
     EXPECT_EQ(rows->front().revoked_at, 5);
 }
@@ -80,12 +81,12 @@ TEST_F(DatabaseTest, ATokenThatIsRevokedTakesAllThatWereMadeWithItAlong) {
         row.id = id;
         row.sha256 = "hash of " + id;
         row.parent = parent;
-        ASSERT_TRUE(db_->add_token(row).has_value());
+        ASSERT_TRUE(TokenRecords{*db_}.add(row).has_value());
     }
-    ASSERT_TRUE(db_->revoke_token("a1", 5).has_value());
-    ASSERT_TRUE(db_->revoke_token("a", 9).has_value());
+    ASSERT_TRUE(TokenRecords{*db_}.revoke("a1", 5).has_value());
+    ASSERT_TRUE(TokenRecords{*db_}.revoke("a", 9).has_value());
     std::map<std::string, UnixMillis> revoked;
-    const auto rows = db_->tokens();
+    const auto rows = TokenRecords{*db_}.all();
     ASSERT_TRUE(rows.has_value());
     for (const TokenRow& row : *rows) {
         revoked[row.id] = row.revoked_at;

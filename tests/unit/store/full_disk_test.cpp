@@ -1,5 +1,5 @@
 // A disk without room, and a quota that is used up, as SQLite tells them.
-#include "daemon/store/database_impl.hpp"
+#include "daemon/store/connection.hpp"
 #include "tests/unit/store/database_fixture.hpp"
 
 #include <sqlite3.h>

@@ -1,6 +1,7 @@
-// What the parts of Database share: the connection, its statements, and SQLite's errors as ours.
-// For database*.cpp only; one thread at a time a Database: the store thread, and the reading thread
-// of history for the connection that reader() made.
+// The connection that a Database owns: its statements, and SQLite's errors as ours. For the .cpp
+// files of this folder only: whoever else wants rows asks the types that read and write them
+// (record_access.hpp). One thread at a time a connection: the store thread, and the reading thread
+// of history for the one that Database::reader() made.
 #pragma once
 
 #include "daemon/store/database.hpp"
@@ -77,8 +78,8 @@ auto guarded(std::string_view what, Work&& work, sqlite3* db = nullptr)
     }
 }
 
-struct Database::Impl {
-    explicit Impl(const std::filesystem::path& file)
+struct StoreConnection {
+    explicit StoreConnection(const std::filesystem::path& file)
         : db(file.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, 5000) {}
 
     // A statement in use; reset when it goes: one that was stepped and not reset keeps its read
@@ -114,6 +115,16 @@ struct Database::Impl {
         return find->executeStep();
     }
 
+    // As the function of that name, of this connection.
+    template <class Work>
+    auto guarded(std::string_view what, Work&& work) -> Result<decltype(work())> {
+        auto out = lockstep::guarded(what, std::forward<Work>(work), db.getHandle());
+        if (!out) {
+            note_failure(out.error());
+        }
+        return out;
+    }
+
     // After a call that failed with `error`. A full disk is no such error: it has room again later.
     void note_failure(const Error& error) {
         const int code = ::sqlite3_errcode(db.getHandle());
@@ -131,14 +142,5 @@ struct Database::Impl {
     std::optional<HistorySize> history;
     std::map<std::string, std::unique_ptr<SQLite::Statement>> cache;
 };
-
-template <class Work>
-auto Database::guarded(std::string_view what, Work&& work) -> Result<decltype(work())> {
-    auto out = lockstep::guarded(what, std::forward<Work>(work), impl_->db.getHandle());
-    if (!out) {
-        impl_->note_failure(out.error());
-    }
-    return out;
-}
 
 }  // namespace lockstep
