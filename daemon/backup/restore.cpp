@@ -3,6 +3,7 @@
 #include "daemon/backup/copied_store.hpp"
 #include "daemon/backup/staged_folder.hpp"
 #include "daemon/backup/store_place.hpp"
+#include "daemon/store/notice_records.hpp"
 #include "job/base/files.hpp"
 #include "job/base/machine.hpp"
 
@@ -130,7 +131,7 @@ Result<StoreIdentity> make_it_ours(Database& database, const FileMark& file,
     done = ended ? Status{} : fail(ended.error());
     out.ended = ended.value_or(0);
     done = done && plan.take_over ? follow(database, since, out) : done;
-    done = done ? database.drop_notices() : done;
+    done = done ? NoticeRecords{database}.drop_all() : done;
     done = done ? note_runs(database, out.manifest.runs_directory, runs) : done;
     if (!plan.take_over || identity.store.empty()) {
         identity.store = random_secret().substr(0, 32);

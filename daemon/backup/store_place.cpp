@@ -1,6 +1,7 @@
 #include "daemon/backup/store_place.hpp"
 
 #include "daemon/backup/copied_store.hpp"
+#include "daemon/store/notice_records.hpp"
 #include "daemon/store/snapshot.hpp"
 #include "job/base/files.hpp"
 #include "job/base/json.hpp"
@@ -204,7 +205,7 @@ Status go_own_way(Database& database, StoreIdentity& identity, const StorePlace&
     LOCKSTEP_TRY(ended);
     note = "a copy of " + where(identity) + "; " + std::to_string(*ended) +
            " unfinished jobs are left to that one and have ended here";
-    Status done = database.drop_notices();
+    Status done = NoticeRecords{database}.drop_all();
     done = done ? note_move(database, identity, here, false) : done;
     identity.store = new_id();
     identity.incarnation = new_id();

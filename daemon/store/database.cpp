@@ -2,6 +2,8 @@
 #include "daemon/store/database.hpp"
 
 #include "daemon/store/connection.hpp"
+#include "daemon/store/node_records.hpp"
+#include "daemon/store/notice_records.hpp"
 #include "daemon/store/record_access.hpp"
 #include "job/base/unique_fd.hpp"
 #include "job/model/job.hpp"
@@ -152,8 +154,9 @@ Status Database::append(const Append& append) {
             label->exec();
         }
     });
-    const Status noted = appended ? note_nodes(append.notes) : appended;
-    return noted ? add_notices(append.notices) : noted;
+    LOCKSTEP_TRY(appended);
+    LOCKSTEP_TRY(NodeRecords{*this}.add(append.notes));
+    return NoticeRecords{*this}.add(append.notices);
 }
 
 Result<std::optional<SubmitDone>> Database::submitted_before(const std::string& user,

@@ -209,8 +209,6 @@ class Database {
     // The clock shows `now`. More than `most` since the last look, or since the newest job where
     // there was none, is a gap; those that a clock set back shows to be none go. All, oldest first.
     Result<std::vector<ClockGap>> look_at_clock(UnixMillis now, UnixMillis most);
-    // database_notices.cpp. What became of tries; a row that went with its job stays away.
-    Status settle_notices(const std::vector<NoticeSettled>& settled);
     // database_identity.cpp; see schema/0009_identity.sql.
     Status set_identity(const StoreIdentity& identity);
     Status add_foreign_job(const JobId& job);
@@ -218,7 +216,6 @@ class Database {
     // Folders of attempts below `before` are below `now` from now on, but those of the jobs named.
     Status move_runs(const std::string& before, const std::string& now,
                      const std::vector<JobId>& stay);
-    Status drop_notices();
     Status touch();  // writes a row that means nothing: does writing work?
 
     // Reads.
@@ -283,15 +280,7 @@ class Database {
     // runs directory that there was before, so jobs with kNamesakeLabel count, too.
     Result<std::string> user_of_folder(const JobId& job, bool earlier = false);
     Result<std::int64_t> history_bytes(const JobId& job);  // of a job's chunks
-    // Of the nodes with names from `first` to `last`, those of which anything is remembered.
-    Result<std::map<std::string, NodeSummary>> node_summaries(const std::string& first,
-                                                              const std::string& last,
-                                                              UnixMillis now);
-    // With exclusions; newest first.
-    Result<std::vector<NodeFault>> node_faults(const std::string& node, UnixMillis now,
-                                               std::size_t limit);
-    Result<NoticeQueue> notices(const NoticeQuery& query);
-    Result<std::optional<StoreIdentity>> identity();  // nothing: it has none yet
+    Result<std::optional<StoreIdentity>> identity();       // nothing: it has none yet
     Result<bool> is_foreign_job(const JobId& job);
     Result<CopiedJobs> copied_jobs();
     // The first error by which SQLite found the file damaged or could not read or write it: what is
@@ -303,8 +292,6 @@ class Database {
     StoreConnection& connection() { return *connection_; }
 
   private:
-    Status note_nodes(const NodeNotes& notes);
-    Status add_notices(const std::vector<NoticeRow>& rows);
     explicit Database(std::unique_ptr<StoreConnection> connection);
     std::unique_ptr<StoreConnection> connection_;
 };

@@ -102,9 +102,4 @@ Result<CopiedJobs> Database::copied_jobs() {
     });
 }
 
-Status Database::drop_notices() {
-    return connection_->guarded("notices",
-                                [&] { connection_->statement("DELETE FROM notices")->exec(); });
-}
-
 }  // namespace lockstep

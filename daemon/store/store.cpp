@@ -1,5 +1,6 @@
 #include "daemon/store/store.hpp"
 
+#include "daemon/store/notice_records.hpp"
 #include "daemon/store/token_records.hpp"
 #include "job/base/check.hpp"
 #include "job/base/limits.hpp"
@@ -266,7 +267,7 @@ Task<Result<std::vector<ClockGap>>> Store::look_at_clock(UnixMillis now, UnixMil
 
 Task<Status> Store::settle_notices(std::vector<NoticeSettled> settled) {
     std::function<Status(Database&)> work = [settled = std::move(settled)](Database& db) {
-        return db.settle_notices(settled);
+        return NoticeRecords{db}.settle(settled);
     };
     co_return co_await write(std::move(work));
 }

@@ -22,6 +22,7 @@
 
 namespace lockstep {
 
+struct NoticeSettled;
 struct TokenRow;
 
 class Store {

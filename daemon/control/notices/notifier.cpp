@@ -1,6 +1,7 @@
 #include "daemon/control/notices/notifier.hpp"
 
 #include "daemon/control/notices/mail_message.hpp"
+#include "daemon/store/notice_records.hpp"
 #include "daemon/telemetry/remote_write/remote_queue.hpp"
 #include "job/async/http_client.hpp"
 #include "job/async/sleep.hpp"
@@ -197,7 +198,7 @@ Task<std::chrono::milliseconds> Notifier::start_due() {
     query.of_lane = kLookAtOfLane;
     query.most = kLookAtNotices;
     const std::function<Result<NoticeQueue>(Database&)> look = [query](Database& db) {
-        return db.notices(query);
+        return NoticeRecords{db}.queue(query);
     };
     auto queue = co_await context_.store.read<NoticeQueue>(look);
     if (!queue) {

@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/actor/node_notes.hpp"
+#include "daemon/store/node_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
@@ -128,7 +129,7 @@ Task<Result<std::string>> ClusterQueries::nodes(Caller caller, NodeQuery query) 
     const std::function<Result<std::map<std::string, NodeSummary>>(Database&)> read =
         [first = items.front()["name"].get<std::string>(),
          last = items.back()["name"].get<std::string>(),
-         now](Database& db) { return db.node_summaries(first, last, now); };
+         now](Database& db) { return NodeRecords{db}.summaries(first, last, now); };
     const auto known = co_await context_.store.read<std::map<std::string, NodeSummary>>(read);
     LOCKSTEP_CO_TRY(known);
     for (Json& item : items) {
@@ -161,9 +162,9 @@ Task<Result<std::string>> ClusterQueries::node(Caller caller, std::string name) 
     using Known = std::pair<std::map<std::string, NodeSummary>, std::vector<NodeFault>>;
     const std::function<Result<Known>(Database&)> read = [name,
                                                           now](Database& db) -> Result<Known> {
-        auto summary = db.node_summaries(name, name, now);
+        auto summary = NodeRecords{db}.summaries(name, name, now);
         LOCKSTEP_TRY(summary);
-        auto faults = db.node_faults(name, now, limits::kNodeFaultsShown);
+        auto faults = NodeRecords{db}.faults(name, now, limits::kNodeFaultsShown);
         LOCKSTEP_TRY(faults);
         return Known{std::move(*summary), std::move(*faults)};
     };

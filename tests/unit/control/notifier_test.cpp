@@ -3,6 +3,7 @@
 #include "daemon/control/notices/notifier.hpp"
 
 #include "daemon/control/notices/mail_message.hpp"
+#include "daemon/store/notice_records.hpp"
 #include "job/base/unique_fd.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
@@ -209,7 +210,7 @@ class NotifierTest : public ::testing::Test {
             query.of_lane = 1000;
             query.most = 1000;
             const std::function<Result<NoticeQueue>(Database&)> read = [query](Database& db) {
-                return db.notices(query);
+                return NoticeRecords{db}.queue(query);
             };
             auto found = co_await store_->read<NoticeQueue>(read);
             EXPECT_TRUE(found.has_value());

@@ -2,6 +2,7 @@
 // the events.
 #include "daemon/control/base/notify_settings.hpp"
 
+#include "daemon/store/notice_records.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -180,7 +181,7 @@ TEST_F(NotifyControlTest, AnEndIsStoredWithItsNotices) {
         query.of_lane = 10;
         query.most = 10;
         const std::function<Result<NoticeQueue>(Database&)> read = [query](Database& db) {
-            return db.notices(query);
+            return NoticeRecords{db}.queue(query);
         };
         found = (co_await store_->read<NoticeQueue>(read)).value();
     };

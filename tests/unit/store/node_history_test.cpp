@@ -1,4 +1,5 @@
 #include "daemon/store/database.hpp"
+#include "daemon/store/node_records.hpp"
 #include "job/base/limits.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -55,7 +56,7 @@ class NodeHistoryTest : public ::testing::Test {
     std::map<std::string, NodeSummary> summaries(UnixMillis now = kNow,
                                                  const std::string& first = "a",
                                                  const std::string& last = "z") {
-        return db_->node_summaries(first, last, now).value();
+        return NodeRecords{*db_}.summaries(first, last, now).value();
     }
 
     const test::TemporaryFolder folder_;
@@ -84,7 +85,7 @@ TEST_F(NodeHistoryTest, CountsByKindAndSurvivesAReopen) {
     EXPECT_EQ(one.kinds.at("hang").lately, 1);
     EXPECT_EQ(summaries(kNow, "n2", "n2").size(), 1U);
     EXPECT_TRUE(summaries(kNow, "n3", "z").empty());
-    const auto faults = db_->node_faults("n1", kNow, 2).value();
+    const auto faults = NodeRecords{*db_}.faults("n1", kNow, 2).value();
     ASSERT_EQ(faults.size(), 2U);
     EXPECT_EQ(faults[0].kind, "node_lost");
     EXPECT_EQ(faults[0].generation, 2);
@@ -131,7 +132,7 @@ TEST_F(NodeHistoryTest, IsBoundedByAgeAndByNumber) {
     EXPECT_FALSE(summaries().contains("gone"));
     EXPECT_TRUE(summaries(kNow - 30 * kDay).contains("n1"));
     EXPECT_FALSE(summaries(kNow + 91 * kDay).contains("n1")) << "though nothing was written since";
-    EXPECT_TRUE(db_->node_faults("n1", kNow + 91 * kDay, 9).value().empty());
+    EXPECT_TRUE(NodeRecords{*db_}.faults("n1", kNow + 91 * kDay, 9).value().empty());
     NodeNotes many;
     const auto most = static_cast<std::int32_t>(limits::kNodeFaults);
     for (std::int32_t i = 0; i < most + 20; ++i) {
@@ -139,7 +140,7 @@ TEST_F(NodeHistoryTest, IsBoundedByAgeAndByNumber) {
     }
     keep(many);
     EXPECT_EQ(summaries().at("n2").kinds.at("node_lost").all, most);
-    const auto left = db_->node_faults("n2", kNow, limits::kNodeFaults + 100).value();
+    const auto left = NodeRecords{*db_}.faults("n2", kNow, limits::kNodeFaults + 100).value();
     EXPECT_EQ(left.back().time, kNow + 20) << "the oldest go";
     EXPECT_EQ(summaries().at("n1").kinds.at("hang").all, 1) << "others' stay";
 }

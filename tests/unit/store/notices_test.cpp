@@ -1,6 +1,7 @@
 // Notices in the store: with their events or not at all, in whose turn they are due, gone with
 // their job.
 #include "daemon/store/database.hpp"
+#include "daemon/store/notice_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -60,7 +61,7 @@ class NoticesTest : public ::testing::Test {
     }
     void settle(const std::vector<NoticeSettled>& settled) {
         ASSERT_TRUE(db_->begin().has_value());
-        ASSERT_TRUE(db_->settle_notices(settled).has_value());
+        ASSERT_TRUE(NoticeRecords{*db_}.settle(settled).has_value());
         ASSERT_TRUE(db_->commit().has_value());
     }
     NoticeQueue queue(UnixMillis now = 2000, std::size_t of_lane = 10, std::size_t most = 100) {
@@ -69,7 +70,7 @@ class NoticesTest : public ::testing::Test {
         query.latest = now + 1'000'000;
         query.of_lane = of_lane;
         query.most = most;
-        auto out = db_->notices(query);
+        auto out = NoticeRecords{*db_}.queue(query);
         EXPECT_TRUE(out.has_value()) << (out ? "" : out.error().message);
         return out ? *out : NoticeQueue{};
     }

@@ -1,6 +1,7 @@
 // What is remembered of nodes: node_history.hpp.
+#include "daemon/store/node_records.hpp"
+
 #include "daemon/store/connection.hpp"
-#include "daemon/store/database.hpp"
 #include "job/base/limits.hpp"
 
 #include <algorithm>
@@ -12,15 +13,14 @@ constexpr std::int64_t kKept = std::chrono::milliseconds{limits::kNodeHistory}.c
 
 }  // namespace
 
-// Also forgets what has become too old: there is no other time at which it grows.
-Status Database::note_nodes(const NodeNotes& notes) {
+Status NodeRecords::add(const NodeNotes& notes) {
     if (notes.empty()) {
         return {};
     }
-    return connection_->guarded("nodes", [&] {
+    return connection_.guarded("nodes", [&] {
         UnixMillis now = 0;
         const auto seen = [&](const std::string& node, UnixMillis time, bool ended, bool healthy) {
-            const auto upsert = connection_->statement(
+            const auto upsert = connection_.statement(
                 "INSERT INTO node_totals (node, attempts, first_at, seen_at, healthy_at) "
                 "VALUES (?1, ?2, ?3, ?3, ?4) ON CONFLICT (node) DO UPDATE SET "
                 "attempts = attempts + excluded.attempts, "
@@ -35,7 +35,7 @@ Status Database::note_nodes(const NodeNotes& notes) {
         };
         for (const NodeFault& fault : notes.faults) {
             seen(fault.node, fault.time, false, false);
-            const auto insert = connection_->statement(
+            const auto insert = connection_.statement(
                 "INSERT OR IGNORE INTO node_faults (node, time, kind, job, user, attempt, "
                 "generation, gpu, message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
             insert->bindNoCopy(1, fault.node);
@@ -48,7 +48,7 @@ Status Database::note_nodes(const NodeNotes& notes) {
             insert->bind(8, fault.gpu);
             insert->bindNoCopy(9, fault.message);
             insert->exec();
-            const auto trim = connection_->statement(
+            const auto trim = connection_.statement(
                 "DELETE FROM node_faults WHERE id IN (SELECT id FROM node_faults WHERE node = ? "
                 "ORDER BY time DESC, id DESC LIMIT -1 OFFSET ?)");
             trim->bindNoCopy(1, fault.node);
@@ -59,7 +59,7 @@ Status Database::note_nodes(const NodeNotes& notes) {
             seen(one.node, one.time, true, one.healthy);
         }
         if (notes.absolved) {
-            const auto absolve = connection_->statement(
+            const auto absolve = connection_.statement(
                 "DELETE FROM node_faults WHERE job = ? AND attempt = ? AND generation = ? "
                 "AND kind = 'node_lost'");
             absolve->bindNoCopy(1, notes.absolved->job.value);
@@ -69,19 +69,19 @@ Status Database::note_nodes(const NodeNotes& notes) {
         }
         for (const char* sql : {"DELETE FROM node_faults WHERE time < ?",
                                 "DELETE FROM node_totals WHERE seen_at < ?"}) {
-            const auto expire = connection_->statement(sql);
+            const auto expire = connection_.statement(sql);
             expire->bind(1, now - kKept);
             expire->exec();
         }
     });
 }
 
-Result<std::map<std::string, NodeSummary>> Database::node_summaries(const std::string& first,
-                                                                    const std::string& last,
-                                                                    UnixMillis now) {
-    return connection_->guarded("nodes", [&] {
+Result<std::map<std::string, NodeSummary>> NodeRecords::summaries(const std::string& first,
+                                                                  const std::string& last,
+                                                                  UnixMillis now) {
+    return connection_.guarded("nodes", [&] {
         std::map<std::string, NodeSummary> out;
-        const auto totals = connection_->statement(
+        const auto totals = connection_.statement(
             "SELECT node, attempts, first_at, healthy_at FROM node_totals "
             "WHERE node BETWEEN ? AND ? AND seen_at >= ?");
         totals->bindNoCopy(1, first);
@@ -93,7 +93,7 @@ Result<std::map<std::string, NodeSummary>> Database::node_summaries(const std::s
             one.first_at = totals->getColumn(2).getInt64();
             one.healthy_at = totals->getColumn(3).getInt64();
         }
-        const auto faults = connection_->statement(
+        const auto faults = connection_.statement(
             "SELECT node, kind, count(*), sum(time >= ?4), max(time) FROM node_faults "
             "WHERE node BETWEEN ?1 AND ?2 AND time >= ?3 GROUP BY node, kind");
         faults->bindNoCopy(1, first);
@@ -113,11 +113,11 @@ Result<std::map<std::string, NodeSummary>> Database::node_summaries(const std::s
     });
 }
 
-Result<std::vector<NodeFault>> Database::node_faults(const std::string& node, UnixMillis now,
-                                                     std::size_t limit) {
-    return connection_->guarded("nodes", [&] {
+Result<std::vector<NodeFault>> NodeRecords::faults(const std::string& node, UnixMillis now,
+                                                   std::size_t limit) {
+    return connection_.guarded("nodes", [&] {
         std::vector<NodeFault> out;
-        const auto query = connection_->statement(
+        const auto query = connection_.statement(
             "SELECT time, kind, job, user, attempt, generation, gpu, message FROM node_faults "
             "WHERE node = ? AND time >= ? ORDER BY time DESC, id DESC LIMIT ?");
         query->bindNoCopy(1, node);

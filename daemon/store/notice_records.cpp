@@ -1,6 +1,7 @@
 // Notices: written with the events that they tell of, until they are settled.
+#include "daemon/store/notice_records.hpp"
+
 #include "daemon/store/connection.hpp"
-#include "daemon/store/database.hpp"
 
 namespace lockstep {
 namespace {
@@ -22,10 +23,10 @@ NoticeRow notice_row(SQLite::Statement& row) {
 
 }  // namespace
 
-Status Database::add_notices(const std::vector<NoticeRow>& rows) {
-    return connection_->guarded("notices", [&] {
+Status NoticeRecords::add(const std::vector<NoticeRow>& rows) {
+    return connection_.guarded("notices", [&] {
         for (const NoticeRow& row : rows) {
-            const auto insert = connection_->statement(
+            const auto insert = connection_.statement(
                 "INSERT OR IGNORE INTO notices (job, user, seq, target, lane, body, created_at, "
                 "due_at, tries) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
             insert->bindNoCopy(1, row.job.value);
@@ -42,17 +43,17 @@ Status Database::add_notices(const std::vector<NoticeRow>& rows) {
     });
 }
 
-Status Database::settle_notices(const std::vector<NoticeSettled>& settled) {
-    return connection_->guarded("notices", [&] {
+Status NoticeRecords::settle(const std::vector<NoticeSettled>& settled) {
+    return connection_.guarded("notices", [&] {
         for (const NoticeSettled& one : settled) {
             if (one.due_at == 0) {
-                const auto drop = connection_->statement("DELETE FROM notices WHERE id = ?");
+                const auto drop = connection_.statement("DELETE FROM notices WHERE id = ?");
                 drop->bind(1, one.id);
                 drop->exec();
                 continue;
             }
             const auto update =
-                connection_->statement("UPDATE notices SET due_at = ?, tries = ? WHERE id = ?");
+                connection_.statement("UPDATE notices SET due_at = ?, tries = ? WHERE id = ?");
             update->bind(1, one.due_at);
             update->bind(2, one.tries);
             update->bind(3, one.id);
@@ -61,12 +62,12 @@ Status Database::settle_notices(const std::vector<NoticeSettled>& settled) {
     });
 }
 
-Result<NoticeQueue> Database::notices(const NoticeQuery& query) {
-    return connection_->guarded("notices", [&] {
+Result<NoticeQueue> NoticeRecords::queue(const NoticeQuery& query) {
+    return connection_.guarded("notices", [&] {
         NoticeQueue out;
         // Users take turns, and a user's lanes: whoever has a thousand, or one that hangs, keeps
         // neither the others nor the other lanes waiting.
-        const auto due = connection_->statement(
+        const auto due = connection_.statement(
             "SELECT n.id, n.job, n.user, n.seq, n.target, n.lane, n.body, n.created_at, n.due_at, "
             "n.tries FROM notices AS n JOIN (SELECT id, row_number() OVER (PARTITION BY user "
             "ORDER BY place, due_at, id) AS turn FROM (SELECT id, user, due_at, row_number() OVER "
@@ -80,20 +81,25 @@ Result<NoticeQueue> Database::notices(const NoticeQuery& query) {
         while (due->executeStep()) {
             out.due.push_back(notice_row(*due));
         }
-        const auto next = connection_->statement(
+        const auto next = connection_.statement(
             "SELECT coalesce(min(due_at), 0) FROM notices WHERE due_at > ?1 AND due_at <= ?2");
         next->bind(1, query.now);
         next->bind(2, query.latest);
         next->executeStep();
         out.next_due = next->getColumn(0).getInt64();
         const auto waiting =
-            connection_->statement("SELECT user, count(*) FROM notices GROUP BY user");
+            connection_.statement("SELECT user, count(*) FROM notices GROUP BY user");
         while (waiting->executeStep()) {
             out.waiting[waiting->getColumn(0).getString()] =
                 static_cast<std::size_t>(waiting->getColumn(1).getInt64());
         }
         return out;
     });
+}
+
+Status NoticeRecords::drop_all() {
+    return connection_.guarded("notices",
+                               [&] { connection_.statement("DELETE FROM notices")->exec(); });
 }
 
 }  // namespace lockstep
