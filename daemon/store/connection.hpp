@@ -4,12 +4,15 @@
 // of history for the one that Database::reader() made.
 #pragma once
 
-#include "daemon/store/database.hpp"
+#include "daemon/store/history_records.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/result.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <sqlite3.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>

@@ -351,6 +351,16 @@ Result<std::vector<JobId>> Database::unfinished() {
     });
 }
 
+Result<std::unique_ptr<Database>> Database::reader() {
+    auto opened = open(connection_->db.getFilename());
+    if (opened) {
+        const auto done = connection_->guarded(
+            "reader", [&] { (*opened)->connection_->db.exec("PRAGMA query_only = ON"); });
+        LOCKSTEP_TRY(done);
+    }
+    return opened;
+}
+
 const std::optional<Error>& Database::disk_error() const {
     return connection_->disk_error;
 }

@@ -78,42 +78,6 @@ Result<bool> Database::remove_job(RemovalRow removal) {
     });
 }
 
-Result<HistorySize> Database::remove_history(const JobId& job, std::size_t most) {
-    LOCKSTEP_TRY(history_size());
-    return connection_->guarded("remove history", [&] {
-        HistorySize gone;
-        const auto find = connection_->statement(
-            "SELECT id, samples, bytes FROM history_chunks WHERE job = ? LIMIT ?");
-        find->bindNoCopy(1, job.value);
-        find->bind(2, static_cast<std::int64_t>(most));
-        while (find->executeStep()) {
-            for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
-                                     "DELETE FROM history_chunks WHERE id = ?"}) {
-                const auto statement = connection_->statement(drop);
-                statement->bind(1, find->getColumn(0).getInt64());
-                statement->exec();
-            }
-            ++gone.chunks;
-            gone.samples += find->getColumn(1).getInt64();
-            gone.bytes += find->getColumn(2).getInt64();
-        }
-        HistorySize& left = *connection_->history;
-        left.chunks -= gone.chunks;
-        left.samples -= gone.samples;
-        left.bytes -= gone.bytes;
-        if (gone.chunks < static_cast<std::int64_t>(most)) {
-            for (const char* drop :
-                 {"DELETE FROM telemetry_log WHERE job = ?", "DELETE FROM batches WHERE job = ?",
-                  "DELETE FROM history_state WHERE job = ?"}) {
-                const auto statement = connection_->statement(drop);
-                statement->bindNoCopy(1, job.value);
-                statement->exec();
-            }
-        }
-        return gone;
-    });
-}
-
 Status Database::removal_done(const JobId& job) {
     return connection_->guarded("removal", [&] {
         const auto update = connection_->statement("UPDATE removals SET done = 1 WHERE job = ?");
@@ -232,16 +196,6 @@ Result<std::string> Database::user_of_folder(const JobId& job, bool earlier) {
         find->bindNoCopy(2, job.value);
         find->bind(3, earlier ? kNamesakeLabel : kFolderLabel);
         return find->executeStep() ? find->getColumn(0).getString() : "";
-    });
-}
-
-Result<std::int64_t> Database::history_bytes(const JobId& job) {
-    return connection_->guarded("history of a job", [&] {
-        const auto sum = connection_->statement(
-            "SELECT coalesce(sum(bytes), 0) FROM history_chunks WHERE job = ?");
-        sum->bindNoCopy(1, job.value);
-        sum->executeStep();
-        return sum->getColumn(0).getInt64();
     });
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/store/store.hpp"
 
+#include "daemon/store/history_records.hpp"
 #include "daemon/store/notice_records.hpp"
 #include "daemon/store/token_records.hpp"
 #include "job/base/check.hpp"
@@ -201,7 +202,7 @@ Task<Result<std::vector<std::int64_t>>> Store::add_log(std::vector<LogWrite> row
     const std::function<Result<Ids>(Database&)> work = [shared](Database& db) -> Result<Ids> {
         Ids ids;
         for (const LogWrite& row : *shared) {
-            const auto id = db.add_log(row);
+            const auto id = HistoryRecords{db}.add_log(row);
             LOCKSTEP_TRY(id);
             ids.push_back(*id);
         }
@@ -213,7 +214,7 @@ Task<Result<std::vector<std::int64_t>>> Store::add_log(std::vector<LogWrite> row
 Task<Result<std::int64_t>> Store::add_chunks(ChunksWrite write) {
     auto shared = std::make_shared<ChunksWrite>(std::move(write));
     const std::function<Result<std::int64_t>(Database&)> work = [shared](Database& db) {
-        return db.add_chunks(*shared);
+        return HistoryRecords{db}.add_chunks(*shared);
     };
     co_return co_await write_for<std::int64_t>(work);
 }
@@ -221,14 +222,16 @@ Task<Result<std::int64_t>> Store::add_chunks(ChunksWrite write) {
 Task<Result<HistorySize>> Store::expire_history(std::int64_t max_bytes, double before,
                                                 std::size_t most) {
     const std::function<Result<HistorySize>(Database&)> work = [=](Database& db) {
-        return db.expire_history(max_bytes, before, most);
+        return HistoryRecords{db}.expire(max_bytes, before, most);
     };
     co_return co_await write_for<HistorySize>(work);
 }
 
 Task<Result<std::string>> Store::forget_states(std::string after, std::size_t most) {
-    const std::function<Result<std::string>(Database&)> work =
-        [after = std::move(after), most](Database& db) { return db.forget_states(after, most); };
+    const std::function<Result<std::string>(Database&)> work = [after = std::move(after),
+                                                                most](Database& db) {
+        return HistoryRecords{db}.forget_states(after, most);
+    };
     co_return co_await write_for<std::string>(work);
 }
 
@@ -240,7 +243,7 @@ Task<Result<bool>> Store::remove_job(RemovalRow removal) {
 
 Task<Result<HistorySize>> Store::remove_history(JobId job, std::size_t most) {
     const std::function<Result<HistorySize>(Database&)> work =
-        [job = std::move(job), most](Database& db) { return db.remove_history(job, most); };
+        [job = std::move(job), most](Database& db) { return HistoryRecords{db}.remove(job, most); };
     co_return co_await write_for<HistorySize>(work);
 }
 

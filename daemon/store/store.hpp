@@ -22,6 +22,9 @@
 
 namespace lockstep {
 
+struct ChunksWrite;
+struct HistorySize;
+struct LogWrite;
 struct NoticeSettled;
 struct TokenRow;
 

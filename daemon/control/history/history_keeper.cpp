@@ -129,8 +129,10 @@ Task<Status> HistoryKeeper::load_batches(JobId id, std::shared_ptr<History> hist
         restore_batches(batches, *series);
         const BatchPlace upto{batches.back().attempt, batches.back().seq, batches.back().node_rank};
         old_batches_[id.value] = upto;
-        const std::function<Result<std::vector<BatchRow>>(Database&)> more =
-            [id, upto](Database& db) { return db.batches(id, upto, kStoredBatchBytes); };
+        const std::function<Result<std::vector<BatchRow>>(Database&)> more = [id,
+                                                                              upto](Database& db) {
+            return HistoryRecords{db}.batches(id, upto, kStoredBatchBytes);
+        };
         auto next = co_await context_.store.read<std::vector<BatchRow>>(more);
         LOCKSTEP_CO_TRY(next);
         batches = std::move(*next);
@@ -324,7 +326,7 @@ Task<void> HistoryKeeper::pack_leftovers() {
     JobId after;
     while (!ending_) {
         const std::function<Result<std::vector<JobId>>(Database&)> next = [after](Database& db) {
-            return db.unpacked(after, kLeftovers);
+            return HistoryRecords{db}.unpacked(after, kLeftovers);
         };
         const auto jobs = co_await context_.store.read<std::vector<JobId>>(next);
         if (!jobs) {
@@ -426,7 +428,7 @@ Task<void> HistoryKeeper::remove_old() {
         }
     }
     const std::function<Result<HistorySize>(Database&)> size = [](Database& db) {
-        return db.history_size();
+        return HistoryRecords{db}.size();
     };
     if (const auto now = co_await context_.store.read<HistorySize>(size)) {
         context_.metrics.disk_tier(static_cast<std::size_t>(now->samples),

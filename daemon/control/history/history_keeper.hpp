@@ -7,6 +7,7 @@
 
 #include "daemon/control/base/context.hpp"
 #include "daemon/control/base/fair_turns.hpp"
+#include "daemon/store/history_records.hpp"
 #include "daemon/telemetry/series/bands.hpp"
 #include "daemon/telemetry/series/heatmap.hpp"
 #include "daemon/telemetry/series/history_scan.hpp"

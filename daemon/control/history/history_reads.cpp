@@ -3,6 +3,8 @@
 #include "daemon/control/base/query_error.hpp"
 #include "daemon/control/history/history_keeper.hpp"
 #include "daemon/control/history/history_restore.hpp"
+#include "daemon/store/database.hpp"
+#include "daemon/store/history_records.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 
@@ -26,14 +28,14 @@ class StoreSource final : public telemetry::HistorySource {
     // `ending`: whoever asked is not going to wait any more.
     StoreSource(Database& db, JobId job, telemetry::EntityKind kind, std::int64_t newest,
                 const std::atomic<bool>& ending)
-        : db_(db),
+        : records_(db),
           job_(std::move(job)),
           kind_(static_cast<std::int32_t>(kind)),
           newest_(newest),
           ending_(ending) {}
     Result<std::vector<telemetry::ChunkMeta>> chunks(std::uint32_t low,
                                                      std::uint32_t high) override {
-        const auto rows = db_.chunks(job_, kind_, low, high, newest_);
+        const auto rows = records_.chunks(job_, kind_, low, high, newest_);
         LOCKSTEP_TRY(rows);
         std::vector<telemetry::ChunkMeta> out;
         for (const ChunkRow& row : *rows) {
@@ -54,12 +56,12 @@ class StoreSource final : public telemetry::HistorySource {
         if (ending_) {
             return fail(Errc::unavailable, "the daemon is stopping");
         }
-        return db_.section(chunk, name, level);
+        return records_.section(chunk, name, level);
     }
-    Result<bool> packed() override { return db_.packed(job_); }
-    Result<std::string> state() override { return db_.history_state(job_); }
+    Result<bool> packed() override { return records_.packed(job_); }
+    Result<std::string> state() override { return records_.state(job_); }
     Result<std::vector<std::string>> metrics() override {
-        auto names = db_.section_names(job_, kind_, newest_);
+        auto names = records_.section_names(job_, kind_, newest_);
         if (names) {
             std::erase_if(*names, [](const std::string& name) { return name.starts_with('@'); });
         }
@@ -67,7 +69,7 @@ class StoreSource final : public telemetry::HistorySource {
     }
 
   private:
-    Database& db_;
+    HistoryRecords records_;
     JobId job_;
     std::int32_t kind_;
     std::int64_t newest_;

@@ -180,12 +180,13 @@ std::vector<StoredChunk> choose_chunks(std::vector<ChunkRow> chunks, std::int64_
 Result<StoredHistory> read_stored(Database& db, const JobId& job, std::int64_t budget,
                                   std::size_t batch_bytes) {
     StoredHistory out;
-    auto state = db.history_state(job);
-    auto batches = db.batches(job, BatchPlace{}, batch_bytes);
-    auto log = db.log_rows(job);
-    auto chunks = db.chunks(job, static_cast<std::int32_t>(telemetry::EntityKind::rank), 0,
-                            limits::kRanks, std::numeric_limits<std::int64_t>::max());
-    const auto newest = db.newest_chunk(job);
+    HistoryRecords records{db};
+    auto state = records.state(job);
+    auto batches = records.batches(job, BatchPlace{}, batch_bytes);
+    auto log = records.log(job);
+    auto chunks = records.chunks(job, static_cast<std::int32_t>(telemetry::EntityKind::rank), 0,
+                                 limits::kRanks, std::numeric_limits<std::int64_t>::max());
+    const auto newest = records.newest_chunk(job);
     if (!state || !batches || !log || !chunks || !newest) {
         return fail(!state     ? state.error()
                     : !batches ? batches.error()
@@ -201,7 +202,7 @@ Result<StoredHistory> read_stored(Database& db, const JobId& job, std::int64_t b
     out.chunks = choose_chunks(std::move(*chunks), budget);
     out.complete = out.chunks.size() == all;
     for (StoredChunk& chunk : out.chunks) {
-        auto sections = db.sections(chunk.row.id, 0);
+        auto sections = records.sections(chunk.row.id, 0);
         LOCKSTEP_TRY(sections);
         chunk.row.sections = std::move(*sections);
         out.complete = out.complete && chunk.whole;

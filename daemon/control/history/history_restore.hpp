@@ -11,6 +11,7 @@
 #pragma once
 
 #include "daemon/store/database.hpp"
+#include "daemon/store/history_records.hpp"
 #include "daemon/telemetry/series/series.hpp"
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/history/history_restore.hpp"
 #include "daemon/control/history/telemetry_log.hpp"
+#include "daemon/store/history_records.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"

@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
+#include "daemon/store/history_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 

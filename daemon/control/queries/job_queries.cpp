@@ -5,6 +5,7 @@
 #include "daemon/control/base/json_members.hpp"
 #include "daemon/control/base/json_page.hpp"
 #include "daemon/control/base/query_error.hpp"
+#include "daemon/store/history_records.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
@@ -219,7 +220,7 @@ Task<Result<DiskPlace>> JobQueries::disk(Caller caller, std::string id) {
     // in the runs directory of now, as far as anybody knows.
     const auto loaded = co_await registry_.load(caller, id, kFirstEvents);
     const std::function<Result<std::int64_t>(Database&)> read = [job = JobId{id}](Database& db) {
-        return db.history_bytes(job);
+        return HistoryRecords{db}.bytes_of(job);
     };
     const auto history = co_await context_.store.read<std::int64_t>(read);
     LOCKSTEP_CO_TRY(history);

@@ -1,6 +1,7 @@
 // Telemetry of a job on two nodes through a real store.
 #pragma once
 
+#include "daemon/store/history_records.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <functional>
@@ -88,10 +89,11 @@ class HistoryTest : public ControlTest {
         return out;
     }
     HistorySize stored() {
-        return read<HistorySize>([](Database& db) { return db.history_size(); });
+        return read<HistorySize>([](Database& db) { return HistoryRecords{db}.size(); });
     }
     std::size_t logged(const std::string& id) {
-        return read<std::vector<LogRow>>([id](Database& db) { return db.log_rows(JobId{id}); })
+        return read<std::vector<LogRow>>(
+                   [id](Database& db) { return HistoryRecords{db}.log(JobId{id}); })
             .size();
     }
     static constexpr std::int64_t kSpike = 12'345;

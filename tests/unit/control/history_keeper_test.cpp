@@ -1,6 +1,7 @@
 // size: one fixture, a question or an accident per test
 // Telemetry through a real store: log, chunks, questions, restarts.
 #include "daemon/control/history/telemetry_log.hpp"
+#include "daemon/store/history_records.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "tests/unit/control/history_fixture.hpp"
 
@@ -205,7 +206,7 @@ TEST_F(HistoryKeeperTest, WhatAKillLeftInTheLogOfAFinishedJobIsPackedAtTheNextSt
         append_logged(log, 1, 0, rows(1, 0, 0, 100));  // known: it is not packed twice
         auto db = std::move(Database::open(folder_ / "db").value());
         ASSERT_TRUE(db->begin().has_value());
-        ASSERT_TRUE(db->add_log({JobId{id}, pack_log(log).value()}).has_value());
+        ASSERT_TRUE(HistoryRecords{*db}.add_log({JobId{id}, pack_log(log).value()}).has_value());
         ASSERT_TRUE(db->commit().has_value());
     }
     boot();
@@ -264,7 +265,7 @@ TEST_F(HistoryKeeperTest, ADatabaseWithABatchARowIsPackedWhole) {
     EXPECT_EQ(points(id, 0), 30U);
     EXPECT_EQ(points(id, 1), 30U);
     EXPECT_TRUE(read<std::vector<BatchRow>>([id](Database& db) {
-                    return db.batches(JobId{id}, {}, 1000);
+                    return HistoryRecords{db}.batches(JobId{id}, {}, 1000);
                 }).empty());
 }
 

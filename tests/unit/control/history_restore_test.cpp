@@ -1,6 +1,7 @@
 // What of a job's stored telemetry comes back into memory, and how its state is written down.
 #include "daemon/control/history/history_restore.hpp"
 
+#include "daemon/store/history_records.hpp"
 #include "tests/unit/model/history.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
 // Every stored sample through a real store: pages, chunks, restarts.
+#include "daemon/store/history_records.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 namespace lockstep {
@@ -69,7 +70,7 @@ class HistorySamplesTest : public ControlTest {
         std::int64_t out = 0;
         auto run = [&]() -> Task<void> {
             const std::function<Result<HistorySize>(Database&)> work = [](Database& db) {
-                return db.history_size();
+                return HistoryRecords{db}.size();
             };
             const auto size = co_await store_->read<HistorySize>(work);
             out = size ? size->chunks : 0;

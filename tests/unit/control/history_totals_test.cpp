@@ -3,6 +3,7 @@
 
 #include "daemon/control/history/history_restore.hpp"
 #include "daemon/control/history/telemetry_log.hpp"
+#include "daemon/store/history_records.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "job/base/limits.hpp"
 

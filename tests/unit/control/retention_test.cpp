@@ -4,6 +4,7 @@
 
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
+#include "daemon/store/history_records.hpp"
 #include "job/base/unique_fd.hpp"
 #include "tests/unit/control/retention_fixture.hpp"
 
@@ -244,7 +245,7 @@ TEST_F(RetentionTest, TelemetryGoesByDays) {
     boot();
     const auto chunks = [&] {
         const std::function<Result<HistorySize>(Database&)> read = [](Database& db) {
-            return db.history_size();
+            return HistoryRecords{db}.size();
         };
         return run(store_->read<HistorySize>(read))->chunks;
     };

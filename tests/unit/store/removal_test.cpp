@@ -1,5 +1,6 @@
 // Jobs that are removed: what goes at once, what goes in slices, what comes too late.
 #include "daemon/store/database.hpp"
+#include "daemon/store/history_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -167,31 +168,33 @@ TEST_F(RemovalTest, NumbersOfRemovedEventsAreNotGivenAgain) {
 TEST_F(RemovalTest, HistoryGoesInSlicesAndWhatComesLateIsNotKept) {
     ended(1);
     commit([&] {
-        EXPECT_TRUE(db_->add_chunks({id(1), {chunk(), chunk(), chunk()}, 0, "state"}).has_value());
-        EXPECT_TRUE(db_->add_chunks({id(2), {chunk()}, 0, ""}).has_value());
-        EXPECT_TRUE(db_->add_log({id(1), "rows"}).has_value());
+        EXPECT_TRUE(HistoryRecords{*db_}
+                        .add_chunks({id(1), {chunk(), chunk(), chunk()}, 0, "state"})
+                        .has_value());
+        EXPECT_TRUE(HistoryRecords{*db_}.add_chunks({id(2), {chunk()}, 0, ""}).has_value());
+        EXPECT_TRUE(HistoryRecords{*db_}.add_log({id(1), "rows"}).has_value());
     });
-    const std::int64_t each = db_->history_size()->bytes / 4;
-    EXPECT_EQ(*db_->history_bytes(id(1)), 3 * each);
+    const std::int64_t each = HistoryRecords{*db_}.size()->bytes / 4;
+    EXPECT_EQ(*HistoryRecords{*db_}.bytes_of(id(1)), 3 * each);
     EXPECT_TRUE(remove(1));
     const auto slice = [&] {
         std::int64_t chunks = -1;
-        commit([&] { chunks = db_->remove_history(id(1), 2)->chunks; });
+        commit([&] { chunks = HistoryRecords{*db_}.remove(id(1), 2)->chunks; });
         return chunks;
     };
     EXPECT_EQ(slice(), 2);
-    EXPECT_EQ(db_->log_rows(id(1))->size(), 1U) << "there is another slice";
+    EXPECT_EQ(HistoryRecords{*db_}.log(id(1))->size(), 1U) << "there is another slice";
     EXPECT_EQ(slice(), 1);
-    EXPECT_TRUE(db_->log_rows(id(1))->empty());
-    EXPECT_EQ(*db_->history_state(id(1)), "");
-    EXPECT_EQ(db_->history_size()->bytes, each);
+    EXPECT_TRUE(HistoryRecords{*db_}.log(id(1))->empty());
+    EXPECT_EQ(*HistoryRecords{*db_}.state(id(1)), "");
+    EXPECT_EQ(HistoryRecords{*db_}.size()->bytes, each);
     commit([&] {
-        EXPECT_TRUE(db_->add_chunks({id(1), {chunk()}, 0, "late"}).has_value());
-        EXPECT_TRUE(db_->add_log({id(1), "late"}).has_value());
+        EXPECT_TRUE(HistoryRecords{*db_}.add_chunks({id(1), {chunk()}, 0, "late"}).has_value());
+        EXPECT_TRUE(HistoryRecords{*db_}.add_log({id(1), "late"}).has_value());
     });
-    EXPECT_EQ(db_->history_size()->bytes, each);
-    EXPECT_TRUE(db_->log_rows(id(1))->empty());
-    EXPECT_EQ(*db_->history_state(id(1)), "");
+    EXPECT_EQ(HistoryRecords{*db_}.size()->bytes, each);
+    EXPECT_TRUE(HistoryRecords{*db_}.log(id(1))->empty());
+    EXPECT_EQ(*HistoryRecords{*db_}.state(id(1)), "");
 }
 
 TEST_F(RemovalTest, ASnapshotGoesWithTheLastJobThatRunsInIt) {

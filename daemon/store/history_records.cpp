@@ -1,6 +1,7 @@
 // History and the telemetry log in SQLite.
+#include "daemon/store/history_records.hpp"
+
 #include "daemon/store/connection.hpp"
-#include "daemon/store/database.hpp"
 
 #include <set>
 
@@ -28,23 +29,23 @@ std::string jobs_of(const std::string& table) {
 
 }  // namespace
 
-Result<std::int64_t> Database::add_log(const LogWrite& write) {
-    return connection_->guarded("telemetry", [&]() -> std::int64_t {
-        if (connection_->removed(write.job)) {
+Result<std::int64_t> HistoryRecords::add_log(const LogWrite& write) {
+    return connection_.guarded("telemetry", [&]() -> std::int64_t {
+        if (connection_.removed(write.job)) {
             return 0;
         }
         const auto insert =
-            connection_->statement("INSERT INTO telemetry_log (job, data) VALUES (?, ?)");
+            connection_.statement("INSERT INTO telemetry_log (job, data) VALUES (?, ?)");
         insert->bindNoCopy(1, write.job.value);
         insert->bindNoCopy(2, write.data.data(), static_cast<int>(write.data.size()));
         insert->exec();
-        return connection_->db.getLastInsertRowid();
+        return connection_.db.getLastInsertRowid();
     });
 }
 
-Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
-    return connection_->guarded("history", [&]() -> std::int64_t {
-        if (connection_->removed(write.job)) {
+Result<std::int64_t> HistoryRecords::add_chunks(const ChunksWrite& write) {
+    return connection_.guarded("history", [&]() -> std::int64_t {
+        if (connection_.removed(write.job)) {
             return 0;
         }
         std::int64_t newest = 0;
@@ -54,7 +55,7 @@ Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
             for (const SectionRow& section : chunk.sections) {
                 bytes += static_cast<std::int64_t>(section.data.size()) + kSectionOverhead;
             }
-            const auto insert = connection_->statement(
+            const auto insert = connection_.statement(
                 "INSERT INTO history_chunks (job, kind, block, attempt, generation, step_low, "
                 "step_high, time_low, time_high, rows, samples, bytes) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
@@ -71,12 +72,12 @@ Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
             insert->bind(11, chunk.samples);
             insert->bind(12, bytes);
             insert->exec();
-            newest = connection_->db.getLastInsertRowid();
+            newest = connection_.db.getLastInsertRowid();
             ++added.chunks;
             added.samples += chunk.samples;
             added.bytes += bytes;
             for (const SectionRow& section : chunk.sections) {
-                const auto put = connection_->statement(
+                const auto put = connection_.statement(
                     "INSERT INTO history_sections (chunk, name, level, data) VALUES (?, ?, ?, ?)");
                 put->bind(1, newest);
                 put->bindNoCopy(2, section.name);
@@ -86,12 +87,12 @@ Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
             }
         }
         const auto remove =
-            connection_->statement("DELETE FROM telemetry_log WHERE job = ? AND id <= ?");
+            connection_.statement("DELETE FROM telemetry_log WHERE job = ? AND id <= ?");
         remove->bindNoCopy(1, write.job.value);
         remove->bind(2, write.log_upto);
         remove->exec();
         if (const BatchPlace& upto = write.batches_upto; upto.attempt >= 0) {
-            const auto old = connection_->statement(
+            const auto old = connection_.statement(
                 "DELETE FROM batches WHERE job = ? AND (attempt, seq, node_rank) <= (?, ?, ?)");
             old->bindNoCopy(1, write.job.value);
             old->bind(2, upto.attempt);
@@ -100,37 +101,37 @@ Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
             old->exec();
         }
         if (!write.state.empty()) {
-            const auto state = connection_->statement(
+            const auto state = connection_.statement(
                 "INSERT INTO history_state (job, data) VALUES (?, ?) "
                 "ON CONFLICT (job) DO UPDATE SET data = excluded.data");
             state->bindNoCopy(1, write.job.value);
             state->bindNoCopy(2, write.state);
             state->exec();
         }
-        if (connection_->history) {
-            connection_->history->chunks += added.chunks;
-            connection_->history->samples += added.samples;
-            connection_->history->bytes += added.bytes;
+        if (connection_.history) {
+            connection_.history->chunks += added.chunks;
+            connection_.history->samples += added.samples;
+            connection_.history->bytes += added.bytes;
         }
         return newest;
     });
 }
 
-Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double before,
-                                             std::size_t most) {
-    LOCKSTEP_TRY(history_size());
-    return connection_->guarded("expire history", [&] {
+Result<HistorySize> HistoryRecords::expire(std::int64_t max_bytes, double before,
+                                           std::size_t most) {
+    LOCKSTEP_TRY(size());
+    return connection_.guarded("expire history", [&] {
         HistorySize gone;
         std::set<std::string> jobs;
-        HistorySize& left = *connection_->history;
+        HistorySize& left = *connection_.history;
         const auto remove = [&](const std::string& sql, auto bind, auto enough) {
-            const auto find = connection_->statement(sql);
+            const auto find = connection_.statement(sql);
             bind(*find);
             while (!enough() && gone.chunks < static_cast<std::int64_t>(most) &&
                    find->executeStep()) {
                 for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
                                          "DELETE FROM history_chunks WHERE id = ?"}) {
-                    const auto statement = connection_->statement(drop);
+                    const auto statement = connection_.statement(drop);
                     statement->bind(1, find->getColumn(0).getInt64());
                     statement->exec();
                 }
@@ -168,7 +169,7 @@ Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double befo
                 [&] { return left.bytes <= max_bytes; });
         }
         for (const std::string& job : jobs) {
-            const auto forget = connection_->statement(kForgetState);
+            const auto forget = connection_.statement(kForgetState);
             forget->bindNoCopy(1, job);
             forget->exec();
         }
@@ -176,10 +177,10 @@ Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double befo
     });
 }
 
-Result<std::string> Database::forget_states(const std::string& after, std::size_t most) {
-    return connection_->guarded("forget history states", [&] {
+Result<std::string> HistoryRecords::forget_states(const std::string& after, std::size_t most) {
+    return connection_.guarded("forget history states", [&] {
         std::vector<std::string> jobs;
-        const auto next = connection_->statement(
+        const auto next = connection_.statement(
             "SELECT job FROM history_state WHERE job > ? ORDER BY job LIMIT ?");
         next->bindNoCopy(1, after);
         next->bind(2, static_cast<std::int64_t>(most));
@@ -187,7 +188,7 @@ Result<std::string> Database::forget_states(const std::string& after, std::size_
             jobs.push_back(next->getColumn(0).getString());
         }
         for (const std::string& job : jobs) {
-            const auto forget = connection_->statement(kForgetState);
+            const auto forget = connection_.statement(kForgetState);
             forget->bindNoCopy(1, job);
             forget->exec();
         }
@@ -195,12 +196,12 @@ Result<std::string> Database::forget_states(const std::string& after, std::size_
     });
 }
 
-Result<std::vector<BatchRow>> Database::batches(const JobId& job, BatchPlace after,
-                                                std::size_t max_bytes) {
-    return connection_->guarded("batches", [&] {
+Result<std::vector<BatchRow>> HistoryRecords::batches(const JobId& job, BatchPlace after,
+                                                      std::size_t max_bytes) {
+    return connection_.guarded("batches", [&] {
         std::vector<BatchRow> out;
         // Their order is not that of the table: places are sorted, not what is at them.
-        const auto places = connection_->statement(
+        const auto places = connection_.statement(
             "SELECT attempt, seq, node_rank FROM batches WHERE job = ? "
             "AND (attempt, seq, node_rank) > (?, ?, ?) ORDER BY attempt, seq, node_rank");
         places->bindNoCopy(1, job.value);
@@ -214,7 +215,7 @@ Result<std::vector<BatchRow>> Database::batches(const JobId& job, BatchPlace aft
             row.attempt = places->getColumn(0).getInt();
             row.seq = static_cast<std::uint64_t>(places->getColumn(1).getInt64());
             row.node_rank = places->getColumn(2).getInt();
-            const auto data = connection_->statement(
+            const auto data = connection_.statement(
                 "SELECT data FROM batches WHERE job = ? AND attempt = ? AND node_rank = ? "
                 "AND seq = ?");
             data->bindNoCopy(1, job.value);
@@ -230,10 +231,10 @@ Result<std::vector<BatchRow>> Database::batches(const JobId& job, BatchPlace aft
     });
 }
 
-Result<std::vector<JobId>> Database::unpacked(const JobId& after, std::size_t limit) {
-    return connection_->guarded("unpacked telemetry", [&] {
+Result<std::vector<JobId>> HistoryRecords::unpacked(const JobId& after, std::size_t limit) {
+    return connection_.guarded("unpacked telemetry", [&] {
         std::vector<JobId> out;
-        const auto query = connection_->statement(
+        const auto query = connection_.statement(
             "SELECT l.job FROM (" + jobs_of("telemetry_log") + " UNION " + jobs_of("batches") +
             ") l JOIN jobs j ON j.id = l.job WHERE j.final = 1 AND l.job > ? ORDER BY l.job "
             "LIMIT ?");
@@ -246,9 +247,9 @@ Result<std::vector<JobId>> Database::unpacked(const JobId& after, std::size_t li
     });
 }
 
-Result<bool> Database::packed(const JobId& job) {
-    return connection_->guarded("packed telemetry", [&] {
-        const auto query = connection_->statement(
+Result<bool> HistoryRecords::packed(const JobId& job) {
+    return connection_.guarded("packed telemetry", [&] {
+        const auto query = connection_.statement(
             "SELECT NOT EXISTS (SELECT 1 FROM telemetry_log WHERE job = ?1) "
             "AND NOT EXISTS (SELECT 1 FROM batches WHERE job = ?1)");
         query->bindNoCopy(1, job.value);
@@ -257,11 +258,11 @@ Result<bool> Database::packed(const JobId& job) {
     });
 }
 
-Result<std::vector<LogRow>> Database::log_rows(const JobId& job) {
-    return connection_->guarded("telemetry log", [&] {
+Result<std::vector<LogRow>> HistoryRecords::log(const JobId& job) {
+    return connection_.guarded("telemetry log", [&] {
         std::vector<LogRow> out;
         const auto query =
-            connection_->statement("SELECT id, data FROM telemetry_log WHERE job = ? ORDER BY id");
+            connection_.statement("SELECT id, data FROM telemetry_log WHERE job = ? ORDER BY id");
         query->bindNoCopy(1, job.value);
         while (query->executeStep()) {
             out.push_back({query->getColumn(0).getInt64(), query->getColumn(1).getString()});
@@ -270,20 +271,20 @@ Result<std::vector<LogRow>> Database::log_rows(const JobId& job) {
     });
 }
 
-Result<std::string> Database::history_state(const JobId& job) {
-    return connection_->guarded("history state", [&]() -> std::string {
-        const auto query = connection_->statement("SELECT data FROM history_state WHERE job = ?");
+Result<std::string> HistoryRecords::state(const JobId& job) {
+    return connection_.guarded("history state", [&]() -> std::string {
+        const auto query = connection_.statement("SELECT data FROM history_state WHERE job = ?");
         query->bindNoCopy(1, job.value);
         return query->executeStep() ? query->getColumn(0).getString() : std::string{};
     });
 }
 
-Result<std::vector<ChunkRow>> Database::chunks(const JobId& job, std::int32_t kind,
-                                               std::uint32_t low, std::uint32_t high,
-                                               std::int64_t newest) {
-    return connection_->guarded("chunks", [&] {
+Result<std::vector<ChunkRow>> HistoryRecords::chunks(const JobId& job, std::int32_t kind,
+                                                     std::uint32_t low, std::uint32_t high,
+                                                     std::int64_t newest) {
+    return connection_.guarded("chunks", [&] {
         std::vector<ChunkRow> out;
-        const auto query = connection_->statement(
+        const auto query = connection_.statement(
             "SELECT id, block, attempt, generation, step_low, step_high, time_low, time_high, "
             "rows, samples FROM history_chunks WHERE job = ? AND kind = ? AND block BETWEEN ? "
             "AND ? AND id <= ? ORDER BY id");
@@ -311,10 +312,11 @@ Result<std::vector<ChunkRow>> Database::chunks(const JobId& job, std::int32_t ki
     });
 }
 
-Result<std::optional<std::string>> Database::section(std::int64_t chunk, std::string_view name,
-                                                     std::int32_t level) {
-    return connection_->guarded("section", [&]() -> std::optional<std::string> {
-        const auto query = connection_->statement(
+Result<std::optional<std::string>> HistoryRecords::section(std::int64_t chunk,
+                                                           std::string_view name,
+                                                           std::int32_t level) {
+    return connection_.guarded("section", [&]() -> std::optional<std::string> {
+        const auto query = connection_.statement(
             "SELECT data FROM history_sections WHERE chunk = ? AND name = ? AND level = ?");
         query->bind(1, chunk);
         query->bind(2, std::string{name});
@@ -323,10 +325,10 @@ Result<std::optional<std::string>> Database::section(std::int64_t chunk, std::st
     });
 }
 
-Result<std::vector<SectionRow>> Database::sections(std::int64_t chunk, std::int32_t level) {
-    return connection_->guarded("sections", [&] {
+Result<std::vector<SectionRow>> HistoryRecords::sections(std::int64_t chunk, std::int32_t level) {
+    return connection_.guarded("sections", [&] {
         std::vector<SectionRow> out;
-        const auto query = connection_->statement(
+        const auto query = connection_.statement(
             "SELECT name, data FROM history_sections WHERE chunk = ? AND level = ? ORDER BY id");
         query->bind(1, chunk);
         query->bind(2, level);
@@ -338,11 +340,11 @@ Result<std::vector<SectionRow>> Database::sections(std::int64_t chunk, std::int3
     });
 }
 
-Result<std::vector<std::string>> Database::section_names(const JobId& job, std::int32_t kind,
-                                                         std::int64_t newest) {
-    return connection_->guarded("section names", [&] {
+Result<std::vector<std::string>> HistoryRecords::section_names(const JobId& job, std::int32_t kind,
+                                                               std::int64_t newest) {
+    return connection_.guarded("section names", [&] {
         std::vector<std::string> out;
-        const auto query = connection_->statement(
+        const auto query = connection_.statement(
             "SELECT DISTINCT name FROM history_sections WHERE level = 0 AND chunk IN (SELECT id "
             "FROM history_chunks WHERE job = ? AND kind = ? AND id <= ?)");
         query->bindNoCopy(1, job.value);
@@ -355,40 +357,76 @@ Result<std::vector<std::string>> Database::section_names(const JobId& job, std::
     });
 }
 
-Result<std::int64_t> Database::newest_chunk(const JobId& job) {
-    return connection_->guarded("newest chunk", [&]() -> std::int64_t {
+Result<std::int64_t> HistoryRecords::newest_chunk(const JobId& job) {
+    return connection_.guarded("newest chunk", [&]() -> std::int64_t {
         const auto query =
-            connection_->statement("SELECT coalesce(max(id), 0) FROM history_chunks WHERE job = ?");
+            connection_.statement("SELECT coalesce(max(id), 0) FROM history_chunks WHERE job = ?");
         query->bindNoCopy(1, job.value);
         query->executeStep();
         return query->getColumn(0).getInt64();
     });
 }
 
-Result<HistorySize> Database::history_size() {
-    return connection_->guarded("history size", [&]() -> HistorySize {
-        if (connection_->history) {
-            return *connection_->history;
+Result<HistorySize> HistoryRecords::size() {
+    return connection_.guarded("history size", [&]() -> HistorySize {
+        if (connection_.history) {
+            return *connection_.history;
         }
-        const auto query = connection_->statement(
+        const auto query = connection_.statement(
             "SELECT count(*), coalesce(sum(samples), 0), coalesce(sum(bytes), 0) "
             "FROM history_chunks");
         query->executeStep();
-        connection_->history =
+        connection_.history =
             HistorySize{query->getColumn(0).getInt64(), query->getColumn(1).getInt64(),
                         query->getColumn(2).getInt64()};
-        return *connection_->history;
+        return *connection_.history;
     });
 }
 
-Result<std::unique_ptr<Database>> Database::reader() {
-    auto opened = open(connection_->db.getFilename());
-    if (opened) {
-        const auto done = connection_->guarded(
-            "reader", [&] { (*opened)->connection_->db.exec("PRAGMA query_only = ON"); });
-        LOCKSTEP_TRY(done);
-    }
-    return opened;
+Result<HistorySize> HistoryRecords::remove(const JobId& job, std::size_t most) {
+    LOCKSTEP_TRY(size());
+    return connection_.guarded("remove history", [&] {
+        HistorySize gone;
+        const auto find = connection_.statement(
+            "SELECT id, samples, bytes FROM history_chunks WHERE job = ? LIMIT ?");
+        find->bindNoCopy(1, job.value);
+        find->bind(2, static_cast<std::int64_t>(most));
+        while (find->executeStep()) {
+            for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
+                                     "DELETE FROM history_chunks WHERE id = ?"}) {
+                const auto statement = connection_.statement(drop);
+                statement->bind(1, find->getColumn(0).getInt64());
+                statement->exec();
+            }
+            ++gone.chunks;
+            gone.samples += find->getColumn(1).getInt64();
+            gone.bytes += find->getColumn(2).getInt64();
+        }
+        HistorySize& left = *connection_.history;
+        left.chunks -= gone.chunks;
+        left.samples -= gone.samples;
+        left.bytes -= gone.bytes;
+        if (gone.chunks < static_cast<std::int64_t>(most)) {
+            for (const char* drop :
+                 {"DELETE FROM telemetry_log WHERE job = ?", "DELETE FROM batches WHERE job = ?",
+                  "DELETE FROM history_state WHERE job = ?"}) {
+                const auto statement = connection_.statement(drop);
+                statement->bindNoCopy(1, job.value);
+                statement->exec();
+            }
+        }
+        return gone;
+    });
+}
+
+Result<std::int64_t> HistoryRecords::bytes_of(const JobId& job) {
+    return connection_.guarded("history of a job", [&] {
+        const auto sum = connection_.statement(
+            "SELECT coalesce(sum(bytes), 0) FROM history_chunks WHERE job = ?");
+        sum->bindNoCopy(1, job.value);
+        sum->executeStep();
+        return sum->getColumn(0).getInt64();
+    });
 }
 
 }  // namespace lockstep
