@@ -1,5 +1,6 @@
 #include "daemon/backup/copied_store.hpp"
 
+#include "daemon/store/identity_records.hpp"
 #include "job/model/job_view.hpp"
 
 #include <utility>
@@ -88,7 +89,7 @@ Result<std::size_t> end_foreign_jobs(Database& database, const std::string& why,
         append.events = std::move(*events);
         append.row = ended_row(*job, now);
         Status done = database.append(append);
-        done = done ? database.add_foreign_job(id) : done;
+        done = done ? IdentityRecords{database}.add_foreign(id) : done;
         LOCKSTEP_TRY(done);
         ++count;
     }

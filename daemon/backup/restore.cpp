@@ -3,6 +3,7 @@
 #include "daemon/backup/copied_store.hpp"
 #include "daemon/backup/staged_folder.hpp"
 #include "daemon/backup/store_place.hpp"
+#include "daemon/store/identity_records.hpp"
 #include "daemon/store/notice_records.hpp"
 #include "job/base/files.hpp"
 #include "job/base/machine.hpp"
@@ -72,7 +73,7 @@ Status follow(Database& database, UnixMillis since, RestoreReport& out) {
     const auto ids = database.unfinished();
     LOCKSTEP_TRY(ids);
     for (const JobId& id : *ids) {
-        if (Status noted = database.follow_job(id, since); !noted) {
+        if (Status noted = IdentityRecords{database}.follow(id, since); !noted) {
             return noted;
         }
         ++out.followed;
@@ -90,7 +91,7 @@ Status note_runs(Database& database, const std::string& before, const fs::path& 
         std::error_code ec;
         return !fs::exists(fs::path{before} / id.value, ec);
     });
-    return database.move_runs(before, now.string(), *ids);
+    return IdentityRecords{database}.move_runs(before, now.string(), *ids);
 }
 
 // A directory that was named at the start is named again at the next one, and live agents are
@@ -111,7 +112,7 @@ Result<StoreIdentity> make_it_ours(Database& database, const FileMark& file,
     const fs::path& runs = out.runs;
     const UnixMillis since = out.manifest.made_at;
     const std::string when = to_rfc3339(since).substr(0, 19) + "Z";
-    const auto known = database.identity();
+    const auto known = IdentityRecords{database}.find();
     LOCKSTEP_TRY(known);
     StoreIdentity identity = known->value_or(StoreIdentity{});
     if (Status free = check_runs(runs, {identity.store, ""}); !free && !plan.take_over) {
@@ -141,7 +142,7 @@ Result<StoreIdentity> make_it_ours(Database& database, const FileMark& file,
     identity.host = host_name();
     identity.directory = plan.data.string();
     identity.runs = runs.string();
-    done = done ? database.set_identity(identity) : done;
+    done = done ? IdentityRecords{database}.set(identity) : done;
     done = done ? database.commit() : done;
     return done ? Result<StoreIdentity>{std::move(identity)} : fail(done.error());
 }

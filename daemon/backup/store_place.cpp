@@ -1,6 +1,7 @@
 #include "daemon/backup/store_place.hpp"
 
 #include "daemon/backup/copied_store.hpp"
+#include "daemon/store/identity_records.hpp"
 #include "daemon/store/notice_records.hpp"
 #include "daemon/store/snapshot.hpp"
 #include "job/base/files.hpp"
@@ -183,7 +184,7 @@ Status note_move(Database& database, const StoreIdentity& known, const StorePlac
         LOCKSTEP_TRY(ids);
         stay = std::move(*ids);
     }
-    return database.move_runs(known.runs, here.runs.string(), stay);
+    return IdentityRecords{database}.move_runs(known.runs, here.runs.string(), stay);
 }
 
 Status take_over(Database& database, StoreIdentity& identity, const StorePlace& here,
@@ -275,7 +276,7 @@ bool has_been_claimed(const fs::path& runs, const std::string& store) {
 
 Status settle_place(Database& database, const StorePlace& here, OnCopy on_copy, UnixMillis now,
                     std::string& note) {
-    const auto known = database.identity();
+    const auto known = IdentityRecords{database}.find();
     const auto mark = known ? mark_of(here.database) : fail(known.error());
     LOCKSTEP_TRY(mark);
     StoreIdentity identity = known->value_or(StoreIdentity{});
@@ -315,7 +316,7 @@ Status settle_place(Database& database, const StorePlace& here, OnCopy on_copy, 
     done = settle(database, identity, copied, on_copy, here, now, note);
     place.store = identity.store;
     place.incarnation = identity.incarnation;
-    done = done ? database.set_identity(place) : done;
+    done = done ? IdentityRecords{database}.set(place) : done;
     done = done ? database.commit() : done;
     if (!done) {
         database.rollback();

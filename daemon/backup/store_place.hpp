@@ -7,6 +7,7 @@
 #pragma once
 
 #include "daemon/store/database.hpp"
+#include "daemon/store/identity.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -16,6 +16,7 @@
 #include "daemon/lockstepd/remote_write.hpp"
 #include "daemon/lockstepd/service_manager.hpp"
 #include "daemon/lockstepd/settings.hpp"
+#include "daemon/store/identity_records.hpp"
 #include "daemon/store/token_records.hpp"
 #include "daemon/telemetry/exposition/expiry_metrics.hpp"
 #include "job/async/loose_thread.hpp"
@@ -437,7 +438,7 @@ int start(const DaemonSettings& settings) {
         log::error("cannot use the data directory", {{"what", ours.error().message}});
         return kCannotStart;
     }
-    auto copied = (*database)->copied_jobs();
+    auto copied = IdentityRecords{**database}.copied_jobs();
     if (!copied) {
         log::error("cannot open the store", {{"what", copied.error().message}});
         return kCannotStart;

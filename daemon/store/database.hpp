@@ -5,7 +5,6 @@
 // and later ones may work; corrupt or internal = the file cannot be trusted, stop the program.
 #pragma once
 
-#include "daemon/store/identity.hpp"
 #include "daemon/store/node_history.hpp"
 #include "daemon/store/notices.hpp"
 #include "job/base/result.hpp"
@@ -71,25 +70,6 @@ inline constexpr const char* kFolderLabel = "lockstep:folder";
 // a runs directory that there was before, or anything.
 inline constexpr const char* kNamesakeLabel = "lockstep:namesake";
 
-// A job that was removed; see schema/0005_removals.sql.
-struct RemovalRow {
-    JobId job;
-    std::string user;  // given by the store, as the next one
-    UnixMillis finished_at = 0;
-    UnixMillis removed_at = 0;
-    bool checkpoints = true;  // those below the runs directory go, too
-    std::string snapshot{};   // folder that no other job uses, given by the store; "" = none
-    // The job's folder, if it is of a runs directory that there was before; "" = of the one of now.
-    std::string folder{};
-};
-
-// Time that nobody saw pass: lockstepd was away, or its clock was set. Milliseconds since the
-// epoch.
-struct ClockGap {
-    UnixMillis began = 0;  // the last look at the clock before it
-    UnixMillis ended = 0;  // the first one after it
-};
-
 // A job that is over, and when it ended: the place of one in the order of age.
 struct EndedJob {
     UnixMillis finished_at = 0;
@@ -128,22 +108,6 @@ class Database {
     // Inside a transaction.
     Status append(const Append& append);
     Result<SubmitDone> submit(const SubmitWrite& write);
-    // database_removal.cpp. The job is none any more: its events and labels go, the rest follows by
-    // HistoryRecords::remove(). Its idempotency key is that of another job of its sweep from now
-    // on, or stays for as long as the removal is known. False: there is no such job that is over.
-    Result<bool> remove_job(RemovalRow removal);
-    Status removal_done(const JobId& job);      // nothing is left of it
-    Status forget_removals(UnixMillis before);  // with the idempotency keys of these jobs
-    // The clock shows `now`. More than `most` since the last look, or since the newest job where
-    // there was none, is a gap; those that a clock set back shows to be none go. All, oldest first.
-    Result<std::vector<ClockGap>> look_at_clock(UnixMillis now, UnixMillis most);
-    // database_identity.cpp; see schema/0009_identity.sql.
-    Status set_identity(const StoreIdentity& identity);
-    Status add_foreign_job(const JobId& job);
-    Status follow_job(const JobId& job, UnixMillis since);
-    // Folders of attempts below `before` are below `now` from now on, but those of the jobs named.
-    Status move_runs(const std::string& before, const std::string& now,
-                     const std::vector<JobId>& stay);
     Status touch();  // writes a row that means nothing: does writing work?
 
     // Reads.
@@ -174,9 +138,6 @@ class Database {
     Result<std::optional<SubmitDone>> submitted_before(const std::string& user,
                                                        const std::string& key,
                                                        const std::string& body_sha256);
-    Result<std::optional<RemovalRow>> removal(const JobId& job);
-    // Of which something may be left, in the order of their ids, beyond `after`.
-    Result<std::vector<RemovalRow>> unfinished_removals(const JobId& after, std::size_t limit);
     // Jobs that were over before, without those labelled `keep`; the oldest first.
     // Jobs without the label keep that ended before a time, by age, after `after`.
     Result<std::vector<EndedJob>> ended_before(UnixMillis before, const EndedJob& after,
@@ -186,9 +147,6 @@ class Database {
     // Another job that has files in this one's folder; "" = none. `earlier`: that folder is in a
     // runs directory that there was before, so jobs with kNamesakeLabel count, too.
     Result<std::string> user_of_folder(const JobId& job, bool earlier = false);
-    Result<std::optional<StoreIdentity>> identity();  // nothing: it has none yet
-    Result<bool> is_foreign_job(const JobId& job);
-    Result<CopiedJobs> copied_jobs();
     // The first error by which SQLite found the file damaged or could not read or write it: what is
     // on the disk is not known. Nothing: there was none. What does not decode is none.
     const std::optional<Error>& disk_error() const;

@@ -168,4 +168,45 @@ Result<std::int64_t> Database::count(JobState state) {
     });
 }
 
+Result<std::vector<EndedJob>> Database::ended_before(UnixMillis before, const EndedJob& after,
+                                                     std::size_t limit) {
+    return connection_->guarded("old jobs", [&] {
+        std::vector<EndedJob> out;
+        const auto find = connection_->statement(
+            "SELECT finished_at, id, user FROM jobs WHERE final = 1 AND finished_at < ?1 AND "
+            "(finished_at, id) > (?2, ?3) AND id NOT IN (SELECT job FROM labels WHERE name = "
+            "'keep') ORDER BY finished_at, id LIMIT ?4");
+        find->bind(1, before);
+        find->bind(2, after.finished_at);
+        find->bindNoCopy(3, after.job.value);
+        find->bind(4, static_cast<std::int64_t>(limit));
+        while (find->executeStep()) {
+            out.push_back({find->getColumn(0).getInt64(), JobId{find->getColumn(1).getString()},
+                           find->getColumn(2).getString()});
+        }
+        return out;
+    });
+}
+
+Result<bool> Database::snapshot_used(const std::string& snapshot) {
+    return connection_->guarded("snapshot", [&] {
+        const auto find =
+            connection_->statement("SELECT 1 FROM labels WHERE name = ? AND value = ? LIMIT 1");
+        find->bind(1, kSnapshotLabel);
+        find->bindNoCopy(2, snapshot);
+        return find->executeStep();
+    });
+}
+
+Result<std::string> Database::user_of_folder(const JobId& job, bool earlier) {
+    return connection_->guarded("folder of a job", [&]() -> std::string {
+        const auto find = connection_->statement(
+            "SELECT job FROM labels WHERE name IN (?1, ?3) AND value = ?2 AND job != ?2 LIMIT 1");
+        find->bind(1, kFolderLabel);
+        find->bindNoCopy(2, job.value);
+        find->bind(3, earlier ? kNamesakeLabel : kFolderLabel);
+        return find->executeStep() ? find->getColumn(0).getString() : "";
+    });
+}
+
 }  // namespace lockstep

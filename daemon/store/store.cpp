@@ -1,7 +1,9 @@
 #include "daemon/store/store.hpp"
 
+#include "daemon/store/clock_records.hpp"
 #include "daemon/store/history_records.hpp"
 #include "daemon/store/notice_records.hpp"
+#include "daemon/store/removal_records.hpp"
 #include "daemon/store/token_records.hpp"
 #include "job/base/check.hpp"
 #include "job/base/limits.hpp"
@@ -236,8 +238,10 @@ Task<Result<std::string>> Store::forget_states(std::string after, std::size_t mo
 }
 
 Task<Result<bool>> Store::remove_job(RemovalRow removal) {
-    const std::function<Result<bool>(Database&)> work =
-        [removal = std::move(removal)](Database& db) { return db.remove_job(removal); };
+    const std::function<Result<bool>(Database&)> work = [removal =
+                                                             std::move(removal)](Database& db) {
+        return RemovalRecords{db}.remove_job(removal);
+    };
     co_return co_await write_for<bool>(work);
 }
 
@@ -249,21 +253,21 @@ Task<Result<HistorySize>> Store::remove_history(JobId job, std::size_t most) {
 
 Task<Status> Store::removal_done(JobId job) {
     std::function<Status(Database&)> work = [job = std::move(job)](Database& db) {
-        return db.removal_done(job);
+        return RemovalRecords{db}.done(job);
     };
     co_return co_await write(std::move(work));
 }
 
 Task<Status> Store::forget_removals(UnixMillis before) {
     std::function<Status(Database&)> work = [before](Database& db) {
-        return db.forget_removals(before);
+        return RemovalRecords{db}.forget(before);
     };
     co_return co_await write(std::move(work));
 }
 
 Task<Result<std::vector<ClockGap>>> Store::look_at_clock(UnixMillis now, UnixMillis most) {
     const std::function<Result<std::vector<ClockGap>>(Database&)> work = [=](Database& db) {
-        return db.look_at_clock(now, most);
+        return ClockRecords{db}.look(now, most);
     };
     co_return co_await write_for<std::vector<ClockGap>>(work);
 }

@@ -23,9 +23,11 @@
 namespace lockstep {
 
 struct ChunksWrite;
+struct ClockGap;
 struct HistorySize;
 struct LogWrite;
 struct NoticeSettled;
+struct RemovalRow;
 struct TokenRow;
 
 class Store {
@@ -53,7 +55,7 @@ class Store {
     Task<Result<HistorySize>> expire_history(std::int64_t max_bytes, double before,
                                              std::size_t most);
     Task<Result<std::string>> forget_states(std::string after, std::size_t most);
-    // See Database. A job that is removed: the slices of its history after it.
+    // See RemovalRecords. A job that is removed: the slices of its history after it.
     Task<Result<bool>> remove_job(RemovalRow removal);
     Task<Result<HistorySize>> remove_history(JobId job, std::size_t most);
     Task<Status> removal_done(JobId job);

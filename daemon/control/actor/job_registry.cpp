@@ -1,6 +1,8 @@
 #include "daemon/control/actor/job_registry.hpp"
 
 #include "daemon/control/actor/job_actor.hpp"
+#include "daemon/store/identity_records.hpp"
+#include "daemon/store/removal_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/spec/sweep.hpp"
@@ -199,7 +201,7 @@ Task<Result<UnixMillis>> JobRegistry::end_of(JobId job, std::int32_t attempt) {
         co_return UnixMillis{0};  // it is about to be
     }
     const std::function<Result<bool>(Database&)> ask = [job](Database& db) {
-        return db.is_foreign_job(job);
+        return IdentityRecords{db}.is_foreign(job);
     };
     const auto foreign = co_await context_.store.read<bool>(ask);
     LOCKSTEP_CO_TRY(foreign);
@@ -213,7 +215,7 @@ Task<Result<UnixMillis>> JobRegistry::end_of(JobId job, std::int32_t attempt) {
     LOCKSTEP_CO_TRY(row);
     if (!*row) {
         const std::function<Result<std::optional<RemovalRow>>(Database&)> removed =
-            [job](Database& db) { return db.removal(job); };
+            [job](Database& db) { return RemovalRecords{db}.find(job); };
         const auto removal = co_await context_.store.read<std::optional<RemovalRow>>(removed);
         LOCKSTEP_CO_TRY(removal);
         if (!*removal) {

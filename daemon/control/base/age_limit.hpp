@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/control/base/context.hpp"
+#include "daemon/store/clock_records.hpp"
 
 #include <vector>
 

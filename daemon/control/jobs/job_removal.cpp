@@ -4,6 +4,7 @@
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/attempt_files.hpp"
 #include "daemon/control/jobs/signature_use.hpp"
+#include "daemon/store/removal_records.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>

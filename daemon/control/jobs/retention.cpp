@@ -132,7 +132,7 @@ Task<void> Retention::clear_all() {
     JobId after;
     while (!ending_) {
         const std::function<Result<std::vector<RemovalRow>>(Database&)> read =
-            [after](Database& db) { return db.unfinished_removals(after, kJobsAtOnce); };
+            [after](Database& db) { return RemovalRecords{db}.unfinished(after, kJobsAtOnce); };
         const auto rows = co_await context_.store.read<std::vector<RemovalRow>>(read);
         if (!rows) {
             log::error("cannot read what is to be removed", {{"what", rows.error().message}});

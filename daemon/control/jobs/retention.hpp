@@ -8,6 +8,7 @@
 
 #include "daemon/control/base/context.hpp"
 #include "daemon/control/jobs/removal_order.hpp"
+#include "daemon/store/removal_records.hpp"
 #include "job/async/side_thread.hpp"
 
 #include <chrono>

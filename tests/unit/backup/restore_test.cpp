@@ -2,6 +2,7 @@
 #include "daemon/backup/restore.hpp"
 
 #include "daemon/backup/store_place.hpp"
+#include "daemon/store/identity_records.hpp"
 #include "job/base/files.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -79,7 +80,8 @@ TEST_F(RestoreTest, OneThatTakesOverStartsInTheRunsDirectoryOfTheFirstOne) {
         << back.error().message;
     const auto database = Database::open(folder_ / "second" / kDatabaseName);
     ASSERT_TRUE(database.has_value());
-    EXPECT_TRUE((*database)->copied_jobs()->moves.empty()) << "the runs are where they were";
+    EXPECT_TRUE(IdentityRecords{**database}.copied_jobs()->moves.empty())
+        << "the runs are where they were";
 }
 
 TEST_F(RestoreTest, OneThatOnlyLooksLeavesTheRunsDirectoryToTheFirstOne) {

@@ -1,6 +1,7 @@
 // Whether a store is a copy, and what becomes of it and its runs directory.
 #include "daemon/backup/store_place.hpp"
 
+#include "daemon/store/identity_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -28,8 +29,8 @@ class StorePlaceTest : public ::testing::Test {
         }
         note_.clear();
         const Status settled = settle_place(**database, here, on_copy, 5000, note_);
-        identity_ = (*database)->identity()->value_or(StoreIdentity{});
-        copied_ = (*database)->copied_jobs().value();
+        identity_ = IdentityRecords{**database}.find()->value_or(StoreIdentity{});
+        copied_ = IdentityRecords{**database}.copied_jobs().value();
         return settled;
     }
     void copy(const std::string& from, const std::string& to) {

@@ -1,6 +1,8 @@
 // size: one fixture, a question or an accident per test
 // Telemetry through a real store: log, chunks, questions, restarts.
 #include "daemon/control/history/telemetry_log.hpp"
+#include "daemon/store/clock_records.hpp"
+#include "daemon/store/database.hpp"
 #include "daemon/store/history_records.hpp"
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "tests/unit/control/history_fixture.hpp"

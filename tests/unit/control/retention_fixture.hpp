@@ -2,6 +2,8 @@
 #pragma once
 
 #include "daemon/control/actor/job_folder.hpp"
+#include "daemon/store/clock_records.hpp"
+#include "daemon/store/removal_records.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <filesystem>
@@ -63,7 +65,7 @@ class RetentionTest : public ControlTest {
     void removals_done() {
         const auto left = [&] {
             const std::function<Result<std::vector<RemovalRow>>(Database&)> read =
-                [](Database& db) { return db.unfinished_removals(JobId{}, 10); };
+                [](Database& db) { return RemovalRecords{db}.unfinished(JobId{}, 10); };
             const auto rows = run(store_->read<std::vector<RemovalRow>>(read));
             return !rows || !rows->empty();
         };

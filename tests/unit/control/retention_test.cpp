@@ -5,6 +5,7 @@
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
 #include "daemon/store/history_records.hpp"
+#include "daemon/store/removal_records.hpp"
 #include "job/base/unique_fd.hpp"
 #include "tests/unit/control/retention_fixture.hpp"
 

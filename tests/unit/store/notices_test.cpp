@@ -2,6 +2,7 @@
 // their job.
 #include "daemon/store/database.hpp"
 #include "daemon/store/notice_records.hpp"
+#include "daemon/store/removal_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -171,7 +172,7 @@ TEST_F(NoticesTest, GoWithTheirJob) {
     RemovalRow removal;
     removal.job = id(1);
     removal.removed_at = 9000;
-    EXPECT_TRUE(db_->remove_job(removal).value_or(false));
+    EXPECT_TRUE(RemovalRecords{*db_}.remove_job(removal).value_or(false));
     ASSERT_TRUE(db_->commit().has_value());
     const NoticeQueue left = queue();
     ASSERT_EQ(left.due.size(), 1U);

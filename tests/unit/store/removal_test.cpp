@@ -1,6 +1,8 @@
 // Jobs that are removed: what goes at once, what goes in slices, what comes too late.
+#include "daemon/store/clock_records.hpp"
 #include "daemon/store/database.hpp"
 #include "daemon/store/history_records.hpp"
+#include "daemon/store/removal_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -62,7 +64,7 @@ class RemovalTest : public ::testing::Test {
             RemovalRow removal;
             removal.job = id(number);
             removal.removed_at = 9000;
-            const auto removed = db_->remove_job(removal);
+            const auto removed = RemovalRecords{*db_}.remove_job(removal);
             EXPECT_TRUE(removed.has_value()) << removed.error().message;
             done = removed.value_or(false);
         });
@@ -104,11 +106,11 @@ TEST_F(RemovalTest, OnlyAJobThatIsOverGoesAndNothingOfItIsFound) {
     EXPECT_TRUE(db_->events_of(id(1), 0, 10)->empty());
     EXPECT_EQ(db_->events_of(id(2), 0, 10)->size(), 2U);
     EXPECT_EQ(*db_->count(JobState::succeeded), 1);
-    const auto removal = *db_->removal(id(1));
+    const auto removal = *RemovalRecords{*db_}.find(id(1));
     ASSERT_TRUE(removal.has_value());
     EXPECT_EQ(removal->user, "ada");
     EXPECT_EQ(removal->finished_at, 5001);
-    EXPECT_FALSE(db_->removal(id(2))->has_value());
+    EXPECT_FALSE(RemovalRecords{*db_}.find(id(2))->has_value());
 }
 
 // A repetition of the submission made the job once more.
@@ -121,11 +123,11 @@ TEST_F(RemovalTest, TheKeyOfARemovedJobStaysAsLongAsItsRemoval) {
         return done ? done->id.value : "";
     };
     EXPECT_EQ(job_of_key(), id(1).value);
-    commit([&] { EXPECT_TRUE(db_->forget_removals(1'000'000).has_value()); });
+    commit([&] { EXPECT_TRUE(RemovalRecords{*db_}.forget(1'000'000).has_value()); });
     EXPECT_EQ(job_of_key(), id(1).value) << "something of the job is left";
     commit([&] {
-        EXPECT_TRUE(db_->removal_done(id(1)).has_value());
-        EXPECT_TRUE(db_->forget_removals(1'000'000).has_value());
+        EXPECT_TRUE(RemovalRecords{*db_}.done(id(1)).has_value());
+        EXPECT_TRUE(RemovalRecords{*db_}.forget(1'000'000).has_value());
     });
     EXPECT_EQ(job_of_key(), "");
     EXPECT_TRUE(db_->submitted_before("ada", "key2", "")->has_value());
@@ -155,13 +157,13 @@ TEST_F(RemovalTest, NumbersOfRemovedEventsAreNotGivenAgain) {
     EXPECT_TRUE(remove(2));
     EXPECT_EQ(*db_->last_seq(), 21);
     commit([&] {
-        EXPECT_TRUE(db_->removal_done(id(2)).has_value());
-        EXPECT_TRUE(db_->forget_removals(1'000'000).has_value());
+        EXPECT_TRUE(RemovalRecords{*db_}.done(id(2)).has_value());
+        EXPECT_TRUE(RemovalRecords{*db_}.forget(1'000'000).has_value());
     });
     EXPECT_EQ(*db_->last_seq(), 21) << "the row is kept while it is all that knows";
     ended(3);
-    commit([&] { EXPECT_TRUE(db_->forget_removals(1'000'000).has_value()); });
-    EXPECT_FALSE(db_->removal(id(2))->has_value());
+    commit([&] { EXPECT_TRUE(RemovalRecords{*db_}.forget(1'000'000).has_value()); });
+    EXPECT_FALSE(RemovalRecords{*db_}.find(id(2))->has_value());
     EXPECT_EQ(*db_->last_seq(), 31);
 }
 
@@ -202,8 +204,8 @@ TEST_F(RemovalTest, ASnapshotGoesWithTheLastJobThatRunsInIt) {
     ended(2, {{kSnapshotLabel, "abc-1"}});
     EXPECT_TRUE(remove(1));
     EXPECT_TRUE(remove(2));
-    EXPECT_EQ((*db_->removal(id(1)))->snapshot, "");
-    EXPECT_EQ((*db_->removal(id(2)))->snapshot, "abc-1");
+    EXPECT_EQ((*RemovalRecords{*db_}.find(id(1)))->snapshot, "");
+    EXPECT_EQ((*RemovalRecords{*db_}.find(id(2)))->snapshot, "abc-1");
 }
 
 TEST_F(RemovalTest, WhatIsUnfinishedIsFoundUntilItIsDone) {
@@ -211,13 +213,13 @@ TEST_F(RemovalTest, WhatIsUnfinishedIsFoundUntilItIsDone) {
         ended(i);
         EXPECT_TRUE(remove(i));
     }
-    commit([&] { EXPECT_TRUE(db_->removal_done(id(2)).has_value()); });
-    const auto left = *db_->unfinished_removals(JobId{}, 10);
+    commit([&] { EXPECT_TRUE(RemovalRecords{*db_}.done(id(2)).has_value()); });
+    const auto left = *RemovalRecords{*db_}.unfinished(JobId{}, 10);
     ASSERT_EQ(left.size(), 2U);
     EXPECT_EQ(left[0].job, id(1));
-    EXPECT_EQ(db_->unfinished_removals(id(1), 10)->size(), 1U);
-    commit([&] { EXPECT_TRUE(db_->forget_removals(1'000'000).has_value()); });
-    EXPECT_EQ(db_->unfinished_removals(JobId{}, 10)->size(), 2U);
+    EXPECT_EQ(RemovalRecords{*db_}.unfinished(id(1), 10)->size(), 1U);
+    commit([&] { EXPECT_TRUE(RemovalRecords{*db_}.forget(1'000'000).has_value()); });
+    EXPECT_EQ(RemovalRecords{*db_}.unfinished(JobId{}, 10)->size(), 2U);
 }
 
 TEST_F(RemovalTest, OldJobsAreThoseThatEndedBeforeWithoutTheLabelKeep) {
@@ -243,7 +245,7 @@ TEST_F(RemovalTest, OldJobsAreThoseThatEndedBeforeWithoutTheLabelKeep) {
 TEST_F(RemovalTest, ATimeThatNobodySawPassIsAGapUntilTheClockGoesBack) {
     std::vector<ClockGap> gaps;
     const auto look = [&](UnixMillis now) {
-        commit([&] { gaps = *db_->look_at_clock(now, 100); });
+        commit([&] { gaps = *ClockRecords{*db_}.look(now, 100); });
     };
     look(1000);
     EXPECT_TRUE(gaps.empty()) << "the first look";
@@ -265,7 +267,7 @@ TEST_F(RemovalTest, ATimeThatNobodySawPassIsAGapUntilTheClockGoesBack) {
 TEST_F(RemovalTest, WithoutALookBeforeTheNewestJobSaysWhenTheClockWasRight) {
     ended(1);
     std::vector<ClockGap> gaps;
-    commit([&] { gaps = *db_->look_at_clock(8000, 100); });
+    commit([&] { gaps = *ClockRecords{*db_}.look(8000, 100); });
     ASSERT_EQ(gaps.size(), 1U);
     EXPECT_EQ(gaps[0].began, 5001);
 }
@@ -284,7 +286,7 @@ TEST_F(RemovalTest, AFolderAndASnapshotAreUsedAsLongAsAJobIsThere) {
     commit([&] {
         RemovalRow removal;
         removal.job = id(2);
-        EXPECT_TRUE(*db_->remove_job(removal));
+        EXPECT_TRUE(*RemovalRecords{*db_}.remove_job(removal));
     });
     EXPECT_EQ(*db_->user_of_folder(id(1)), "");
     EXPECT_FALSE(*db_->snapshot_used("abc"));

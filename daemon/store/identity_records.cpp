@@ -1,12 +1,13 @@
 // Which store this is, and what it says of jobs that came with a copy.
+#include "daemon/store/identity_records.hpp"
+
 #include "daemon/store/connection.hpp"
-#include "daemon/store/database.hpp"
 
 namespace lockstep {
 
-Result<std::optional<StoreIdentity>> Database::identity() {
-    return connection_->guarded("identity", [&]() -> std::optional<StoreIdentity> {
-        const auto find = connection_->statement(
+Result<std::optional<StoreIdentity>> IdentityRecords::find() {
+    return connection_.guarded("identity", [&]() -> std::optional<StoreIdentity> {
+        const auto find = connection_.statement(
             "SELECT store, incarnation, file, born, host, directory, runs FROM identity");
         if (!find->executeStep()) {
             return std::nullopt;
@@ -22,9 +23,9 @@ Result<std::optional<StoreIdentity>> Database::identity() {
     });
 }
 
-Status Database::set_identity(const StoreIdentity& identity) {
-    return connection_->guarded("identity", [&] {
-        const auto put = connection_->statement(
+Status IdentityRecords::set(const StoreIdentity& identity) {
+    return connection_.guarded("identity", [&] {
+        const auto put = connection_.statement(
             "INSERT OR REPLACE INTO identity (one, store, incarnation, file, born, host, "
             "directory, runs) VALUES (1, ?, ?, ?, ?, ?, ?, ?)");
         put->bindNoCopy(1, identity.store);
@@ -38,26 +39,26 @@ Status Database::set_identity(const StoreIdentity& identity) {
     });
 }
 
-Status Database::add_foreign_job(const JobId& job) {
-    return connection_->guarded("foreign job", [&] {
+Status IdentityRecords::add_foreign(const JobId& job) {
+    return connection_.guarded("foreign job", [&] {
         const auto put =
-            connection_->statement("INSERT OR IGNORE INTO foreign_jobs (job) VALUES (?)");
+            connection_.statement("INSERT OR IGNORE INTO foreign_jobs (job) VALUES (?)");
         put->bindNoCopy(1, job.value);
         put->exec();
     });
 }
 
-Result<bool> Database::is_foreign_job(const JobId& job) {
-    return connection_->guarded("foreign job", [&] {
-        const auto find = connection_->statement("SELECT 1 FROM foreign_jobs WHERE job = ?");
+Result<bool> IdentityRecords::is_foreign(const JobId& job) {
+    return connection_.guarded("foreign job", [&] {
+        const auto find = connection_.statement("SELECT 1 FROM foreign_jobs WHERE job = ?");
         find->bindNoCopy(1, job.value);
         return find->executeStep();
     });
 }
 
-Status Database::follow_job(const JobId& job, UnixMillis since) {
-    return connection_->guarded("followed job", [&] {
-        const auto put = connection_->statement(
+Status IdentityRecords::follow(const JobId& job, UnixMillis since) {
+    return connection_.guarded("followed job", [&] {
+        const auto put = connection_.statement(
             "INSERT OR REPLACE INTO followed_jobs (job, since) VALUES (?, ?)");
         put->bindNoCopy(1, job.value);
         put->bind(2, since);
@@ -65,36 +66,36 @@ Status Database::follow_job(const JobId& job, UnixMillis since) {
     });
 }
 
-Status Database::move_runs(const std::string& before, const std::string& now,
-                           const std::vector<JobId>& stay) {
-    return connection_->guarded("moved runs", [&] {
+Status IdentityRecords::move_runs(const std::string& before, const std::string& now,
+                                  const std::vector<JobId>& stay) {
+    return connection_.guarded("moved runs", [&] {
         const auto put =
-            connection_->statement("INSERT INTO runs_moves (before, now) VALUES (?, ?)");
+            connection_.statement("INSERT INTO runs_moves (before, now) VALUES (?, ?)");
         put->bindNoCopy(1, before);
         put->bindNoCopy(2, now);
         put->exec();
         for (const JobId& job : stay) {
             const auto keep =
-                connection_->statement("INSERT OR IGNORE INTO runs_stay (job) VALUES (?)");
+                connection_.statement("INSERT OR IGNORE INTO runs_stay (job) VALUES (?)");
             keep->bindNoCopy(1, job.value);
             keep->exec();
         }
     });
 }
 
-Result<CopiedJobs> Database::copied_jobs() {
-    return connection_->guarded("copied jobs", [&] {
+Result<CopiedJobs> IdentityRecords::copied_jobs() {
+    return connection_.guarded("copied jobs", [&] {
         CopiedJobs out;
-        const auto followed = connection_->statement("SELECT job, since FROM followed_jobs");
+        const auto followed = connection_.statement("SELECT job, since FROM followed_jobs");
         while (followed->executeStep()) {
             out.followed[followed->getColumn(0).getString()] = followed->getColumn(1).getInt64();
         }
-        const auto moves = connection_->statement("SELECT before, now FROM runs_moves ORDER BY id");
+        const auto moves = connection_.statement("SELECT before, now FROM runs_moves ORDER BY id");
         while (moves->executeStep()) {
             out.moves.emplace_back(moves->getColumn(0).getString(),
                                    moves->getColumn(1).getString());
         }
-        const auto stay = connection_->statement("SELECT job FROM runs_stay");
+        const auto stay = connection_.statement("SELECT job FROM runs_stay");
         while (stay->executeStep()) {
             out.stay.insert(stay->getColumn(0).getString());
         }
