@@ -1,6 +1,8 @@
 #include "daemon/backup/copied_store.hpp"
 
+#include "daemon/store/event_records.hpp"
 #include "daemon/store/identity_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/model/job_view.hpp"
 
 #include <utility>
@@ -49,7 +51,7 @@ JobRow ended_row(const Job& job, UnixMillis now) {
 }  // namespace
 
 Result<Job> fold_job(Database& database, const JobId& id) {
-    const auto events = database.events_of(id, 0, SIZE_MAX / 2);
+    const auto events = EventRecords{database}.of_job(id, 0, SIZE_MAX / 2);
     LOCKSTEP_TRY(events);
     if (events->empty()) {
         return fail(Errc::corrupt, id.value + ": a job without events");
@@ -73,8 +75,8 @@ bool was_handed_over(const Job& job) {
 
 Result<std::size_t> end_foreign_jobs(Database& database, const std::string& why, UnixMillis now,
                                      const std::function<bool(const Job&)>& which) {
-    const auto ids = database.unfinished();
-    auto seq = ids ? database.last_seq() : fail(ids.error());
+    const auto ids = JobRecords{database}.unfinished();
+    auto seq = ids ? EventRecords{database}.last_seq() : fail(ids.error());
     LOCKSTEP_TRY(seq);
     std::size_t count = 0;
     for (const JobId& id : *ids) {
@@ -88,7 +90,7 @@ Result<std::size_t> end_foreign_jobs(Database& database, const std::string& why,
         Append append;
         append.events = std::move(*events);
         append.row = ended_row(*job, now);
-        Status done = database.append(append);
+        Status done = JobRecords{database}.append(append);
         done = done ? IdentityRecords{database}.add_foreign(id) : done;
         LOCKSTEP_TRY(done);
         ++count;

@@ -2,7 +2,9 @@
 // another one. Blocking, before anything else uses the database.
 #pragma once
 
-#include "daemon/store/database.hpp"
+#include "job/base/clock.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/result.hpp"
 #include "job/model/job.hpp"
 
 #include <cstddef>
@@ -10,6 +12,8 @@
 #include <string>
 
 namespace lockstep {
+
+class Database;
 
 // An unfinished job as its events say; corrupt if they do not.
 Result<Job> fold_job(Database& database, const JobId& id);

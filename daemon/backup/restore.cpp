@@ -3,7 +3,9 @@
 #include "daemon/backup/copied_store.hpp"
 #include "daemon/backup/staged_folder.hpp"
 #include "daemon/backup/store_place.hpp"
+#include "daemon/store/database.hpp"
 #include "daemon/store/identity_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/notice_records.hpp"
 #include "job/base/files.hpp"
 #include "job/base/machine.hpp"
@@ -70,7 +72,7 @@ Status put_files(const RestorePlan& plan, const fs::path& data, const fs::path& 
 
 // With the first one gone: what a scheduler had is looked for and followed.
 Status follow(Database& database, UnixMillis since, RestoreReport& out) {
-    const auto ids = database.unfinished();
+    const auto ids = JobRecords{database}.unfinished();
     LOCKSTEP_TRY(ids);
     for (const JobId& id : *ids) {
         if (Status noted = IdentityRecords{database}.follow(id, since); !noted) {
@@ -85,7 +87,7 @@ Status note_runs(Database& database, const std::string& before, const fs::path& 
     if (before.empty() || fs::path{before} == now) {
         return {};
     }
-    auto ids = database.unfinished();
+    auto ids = JobRecords{database}.unfinished();
     LOCKSTEP_TRY(ids);
     std::erase_if(*ids, [&](const JobId& id) {
         std::error_code ec;

@@ -1,7 +1,10 @@
 #include "daemon/backup/store_place.hpp"
 
 #include "daemon/backup/copied_store.hpp"
+#include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
 #include "daemon/store/identity_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/notice_records.hpp"
 #include "daemon/store/snapshot.hpp"
 #include "job/base/files.hpp"
@@ -129,7 +132,7 @@ Status may_take_over(Database& database, const StoreIdentity& known, const Store
                                         ")");
     }
     const auto facts = read_facts(there / "lockstep.db");
-    const auto seq = database.last_seq();
+    const auto seq = EventRecords{database}.last_seq();
     if (facts && seq && facts->store == known.store && facts->last_seq > *seq) {
         return fail(Errc::conflict,
                     "cannot take over: " + there.string() +
@@ -163,7 +166,7 @@ bool runs_inside(const fs::path& runs, const fs::path& directory) {
 
 // Jobs whose agents, if they live, are at the old paths.
 Result<std::vector<JobId>> jobs_at(Database& database, const fs::path& runs) {
-    auto ids = database.unfinished();
+    auto ids = JobRecords{database}.unfinished();
     if (ids) {
         std::erase_if(*ids, [&](const JobId& id) {
             std::error_code ec;

@@ -6,14 +6,17 @@
 // end jobs that it does not see and hand in what the other one has handed in.
 #pragma once
 
-#include "daemon/store/database.hpp"
 #include "daemon/store/identity.hpp"
+#include "job/base/clock.hpp"
+#include "job/base/result.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
 namespace lockstep {
+
+class Database;
 
 struct StorePlace {
     std::filesystem::path directory;  // data directory, absolute

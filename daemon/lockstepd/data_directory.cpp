@@ -1,5 +1,6 @@
 #include "daemon/lockstepd/data_directory.hpp"
 
+#include "daemon/store/database.hpp"
 #include "daemon/store/token_records.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/files.hpp"

@@ -2,7 +2,7 @@
 // that names the API's address. Blocking; start-up only.
 #pragma once
 
-#include "daemon/store/database.hpp"
+#include "job/base/clock.hpp"
 #include "job/base/result.hpp"
 #include "job/base/unique_fd.hpp"
 
@@ -10,6 +10,8 @@
 #include <string>
 
 namespace lockstep {
+
+class Database;
 
 class DataDirectory {
   public:

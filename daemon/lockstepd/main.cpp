@@ -16,6 +16,7 @@
 #include "daemon/lockstepd/remote_write.hpp"
 #include "daemon/lockstepd/service_manager.hpp"
 #include "daemon/lockstepd/settings.hpp"
+#include "daemon/store/database.hpp"
 #include "daemon/store/identity_records.hpp"
 #include "daemon/store/token_records.hpp"
 #include "daemon/telemetry/exposition/expiry_metrics.hpp"

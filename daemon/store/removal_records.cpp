@@ -2,7 +2,7 @@
 #include "daemon/store/removal_records.hpp"
 
 #include "daemon/store/connection.hpp"
-#include "daemon/store/database.hpp"
+#include "daemon/store/job_records.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,10 @@
 #include "daemon/store/store.hpp"
 
 #include "daemon/store/clock_records.hpp"
+#include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
 #include "daemon/store/history_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/notice_records.hpp"
 #include "daemon/store/removal_records.hpp"
 #include "daemon/store/token_records.hpp"
@@ -16,7 +19,7 @@ Store::Store(net::io_context& io, std::unique_ptr<Database> database, Hooks hook
       guard_(net::make_work_guard(io)),
       database_(std::move(database)),
       hooks_(std::move(hooks)) {
-    const auto last = database_->last_seq();
+    const auto last = EventRecords{*database_}.last_seq();
     LOCKSTEP_CHECK(last.has_value());
     seq_ = *last;
     thread_ = std::thread{[this] { run(); }};
@@ -165,7 +168,9 @@ Task<Status> Store::write(std::function<Status(Database&)> work) {
 
 Task<Status> Store::append(Append append) {
     auto shared = std::make_shared<Append>(std::move(append));
-    std::function<Status(Database&)> work = [shared](Database& db) { return db.append(*shared); };
+    std::function<Status(Database&)> work = [shared](Database& db) {
+        return JobRecords{db}.append(*shared);
+    };
     co_return co_await write(std::move(work));
 }
 
@@ -173,7 +178,7 @@ Task<Result<SubmitDone>> Store::submit(SubmitWrite submit) {
     auto shared = std::make_shared<SubmitWrite>(std::move(submit));
     auto done = std::make_shared<SubmitDone>();
     std::function<Status(Database&)> work = [shared, done](Database& db) -> Status {
-        auto result = db.submit(*shared);
+        auto result = JobRecords{db}.submit(*shared);
         LOCKSTEP_TRY(result);
         *done = std::move(*result);
         return {};

@@ -5,12 +5,16 @@
 // The Store must outlive the calls in flight; stop() waits for them.
 #pragma once
 
-#include "daemon/store/database.hpp"
 #include "job/async/asio.hpp"
+#include "job/base/clock.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/result.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,12 +26,17 @@
 
 namespace lockstep {
 
+class Database;
+// What is written, and what comes back: beside the types that do it (record_access.hpp).
+struct Append;
 struct ChunksWrite;
 struct ClockGap;
 struct HistorySize;
 struct LogWrite;
 struct NoticeSettled;
 struct RemovalRow;
+struct SubmitDone;
+struct SubmitWrite;
 struct TokenRow;
 
 class Store {

@@ -21,7 +21,6 @@ CEILINGS = {
     "daemon/control/machine/attempt_run.hpp AttemptRun": {"members": 26},
     "daemon/http/server/server.hpp HttpServer": {"members": 26},
     "daemon/http/server/session.hpp Session": {"methods": 41, "members": 25},
-    "daemon/store/database.hpp Database": {"methods": 71},
     "daemon/telemetry/series/series.hpp JobSeries": {"methods": 42},
     "daemon/telemetry/exposition/daemon_metrics.hpp DaemonMetrics": {"members": 31},
     "job/agent/machine/node_machine.hpp NodeMachine": {"methods": 58, "members": 21},

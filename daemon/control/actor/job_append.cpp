@@ -1,5 +1,6 @@
 #include "daemon/control/actor/job_append.hpp"
 
+#include "daemon/store/job_records.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>

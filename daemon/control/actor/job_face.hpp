@@ -4,6 +4,7 @@
 
 #include "daemon/control/base/context.hpp"
 #include "daemon/control/machine/job_machine.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/telemetry/exposition/exposition.hpp"
 #include "job/model/job_view.hpp"
 

@@ -1,7 +1,9 @@
 #include "daemon/control/actor/job_registry.hpp"
 
 #include "daemon/control/actor/job_actor.hpp"
+#include "daemon/store/event_records.hpp"
 #include "daemon/store/identity_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/removal_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
@@ -28,7 +30,7 @@ Task<void> JobRegistry::count_stored() {
             continue;
         }
         const std::function<Result<std::int64_t>(Database&)> tally = [state](Database& db) {
-            return db.count(state);
+            return JobRecords{db}.count(state);
         };
         const auto counted = co_await context_.store.read<std::int64_t>(tally);
         counts_.states[i] = counted ? static_cast<std::uint64_t>(*counted) : 0;
@@ -132,7 +134,7 @@ Task<Result<JobRegistry::Text>> JobRegistry::show(Caller caller, std::string id)
     }
     const JobId job{id};
     const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
-        return db.job(job);
+        return JobRecords{db}.find(job);
     };
     const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
     LOCKSTEP_CO_TRY(row);
@@ -160,7 +162,9 @@ Task<Result<std::shared_ptr<const Job>>> JobRegistry::load(Caller caller, std::s
     }
     const JobId key{id};
     const std::function<Result<std::vector<Event>>(Database&)> read =
-        [key, events_of_ended](Database& db) { return db.events_of(key, 0, events_of_ended); };
+        [key, events_of_ended](Database& db) {
+            return EventRecords{db}.of_job(key, 0, events_of_ended);
+        };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(events);
     if (events->empty()) {
@@ -209,7 +213,7 @@ Task<Result<UnixMillis>> JobRegistry::end_of(JobId job, std::int32_t attempt) {
         co_return fail(Errc::not_found, job.value + " is another lockstepd's");
     }
     const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
-        return db.job(job);
+        return JobRecords{db}.find(job);
     };
     const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
     LOCKSTEP_CO_TRY(row);

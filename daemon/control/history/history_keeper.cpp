@@ -3,6 +3,7 @@
 
 #include "daemon/control/base/age_limit.hpp"
 #include "daemon/control/history/history_restore.hpp"
+#include "daemon/store/event_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -357,7 +358,7 @@ Task<void> HistoryKeeper::pack_leftover(JobId id) {
         context_.series.erase(id.value);  // it does not know of what is in the log
     }
     const std::function<Result<std::vector<Event>>(Database&)> first = [id](Database& db) {
-        return db.events_of(id, 0, 1);
+        return EventRecords{db}.of_job(id, 0, 1);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(first);
     const auto job = events && !events->empty()

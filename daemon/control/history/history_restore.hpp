@@ -10,9 +10,10 @@
 // The first databases of version 3 have the same numbers as JSON, which is read too.
 #pragma once
 
-#include "daemon/store/database.hpp"
 #include "daemon/store/history_records.hpp"
 #include "daemon/telemetry/series/series.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/result.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,8 @@
 #include <vector>
 
 namespace lockstep {
+
+class Database;
 
 struct StoredChunk {
     ChunkRow row;        // with its sections

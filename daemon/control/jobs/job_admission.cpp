@@ -1,6 +1,7 @@
 #include "daemon/control/jobs/job_admission.hpp"
 
 #include "daemon/control/actor/job_actor.hpp"
+#include "daemon/store/job_records.hpp"
 
 #include <functional>
 #include <map>
@@ -55,7 +56,7 @@ Task<Result<JobAdmission::After>> JobAdmission::look_at_after(std::vector<std::s
             co_return out;
         }
         const std::function<Result<std::optional<JobRow>>(Database&)> read =
-            [unknown](Database& db) { return db.job(JobId{unknown}); };
+            [unknown](Database& db) { return JobRecords{db}.find(JobId{unknown}); };
         const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
         LOCKSTEP_CO_TRY(row);
         if (!*row) {

@@ -2,6 +2,7 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/machine/command_once.hpp"
+#include "daemon/store/event_records.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
@@ -142,9 +143,10 @@ Task<Result<CommandKeys>> JobCommands::keys_of(std::string id) {
         // Those without a key, Lockstep's own and old clients', lie between.
         const std::size_t most = 8 * limits::kCommandKeys;
         const JobId job{id};
-        Result<std::vector<Event>> out = db.newest(job, EventKind::restart_requested, most);
+        Result<std::vector<Event>> out =
+            EventRecords{db}.newest(job, EventKind::restart_requested, most);
         LOCKSTEP_TRY(out);
-        auto saves = db.newest(job, EventKind::checkpoint_requested, most);
+        auto saves = EventRecords{db}.newest(job, EventKind::checkpoint_requested, most);
         LOCKSTEP_TRY(saves);
         std::move(saves->begin(), saves->end(), std::back_inserter(*out));
         return out;

@@ -4,6 +4,7 @@
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/attempt_files.hpp"
 #include "daemon/control/jobs/signature_use.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/removal_records.hpp"
 #include "job/base/log.hpp"
 
@@ -96,7 +97,7 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints, fs::path* wher
     if (checkpoints) {
         const std::function<Result<std::string>(Database&)> ask =
             [job, earlier = !folder->empty()](Database& db) {
-                return db.user_of_folder(job, earlier);
+                return JobRecords{db}.user_of_folder(job, earlier);
             };
         const auto user = co_await context_.store.read<std::string>(ask);
         LOCKSTEP_CO_TRY(user);
@@ -106,7 +107,7 @@ Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints, fs::path* wher
         }
     }
     const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
-        return db.job(job);
+        return JobRecords{db}.find(job);
     };
     const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
     LOCKSTEP_CO_TRY(row);

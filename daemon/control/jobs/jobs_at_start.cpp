@@ -2,6 +2,8 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/base/attempt_files.hpp"
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -17,7 +19,7 @@ constexpr std::size_t kRecentJobs = 1000;  // looked at for ends that agents did
 
 Task<Status> JobsAtStart::load() {
     const std::function<Result<std::vector<JobId>>(Database&)> list = [](Database& db) {
-        return db.unfinished();
+        return JobRecords{db}.unfinished();
     };
     const auto ids = co_await context_.store.read<std::vector<JobId>>(list);
     LOCKSTEP_CO_TRY(ids);
@@ -31,7 +33,7 @@ Task<Status> JobsAtStart::load() {
     const std::function<Result<std::vector<JobRow>>(Database&)> recent = [](Database& db) {
         RowQuery query;
         query.limit = kRecentJobs;
-        return db.jobs(query);
+        return JobRecords{db}.list(query);
     };
     const auto rows = co_await context_.store.read<std::vector<JobRow>>(recent);
     LOCKSTEP_CO_TRY(rows);
@@ -79,7 +81,7 @@ void JobsAtStart::take_up() {
 
 Task<Status> JobsAtStart::restore(JobId id) {
     const std::function<Result<std::vector<Event>>(Database&)> read = [id](Database& db) {
-        return db.events_of(id, 0, SIZE_MAX / 2);
+        return EventRecords{db}.of_job(id, 0, SIZE_MAX / 2);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(events);

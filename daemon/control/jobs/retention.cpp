@@ -3,6 +3,7 @@
 #include "daemon/control/actor/job_folder.hpp"
 #include "daemon/control/base/age_limit.hpp"
 #include "daemon/store/history_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -90,7 +91,7 @@ Task<void> Retention::remove_old() {
     for (bool more = true; more && !ending_;) {
         const std::function<Result<std::vector<EndedJob>>(Database&)> read = [limit = *before,
                                                                               after](Database& db) {
-            return db.ended_before(limit, after, kJobsAtOnce);
+            return JobRecords{db}.ended_before(limit, after, kJobsAtOnce);
         };
         const auto old = co_await context_.store.read<std::vector<EndedJob>>(read);
         if (!old) {
@@ -175,7 +176,7 @@ Task<Result<fs::path>> Retention::snapshot_to_remove(const std::string& name) {
         co_return fs::path{};
     }
     const std::function<Result<bool>(Database&)> read = [name](Database& db) {
-        return db.snapshot_used(name);
+        return JobRecords{db}.snapshot_used(name);
     };
     const auto used = co_await context_.store.read<bool>(read);
     LOCKSTEP_CO_TRY(used);

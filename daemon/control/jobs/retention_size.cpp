@@ -3,6 +3,7 @@
 #include "daemon/control/base/age_limit.hpp"
 #include "daemon/control/jobs/retention.hpp"
 #include "daemon/control/jobs/stored_jobs.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -81,7 +82,8 @@ Task<Result<RemovalOrder>> Retention::sizes_of_ended(UnixMillis fresh_since) {
     EndedJob after;
     for (bool more = true; more && !ending_;) {
         const std::function<Result<std::vector<EndedJob>>(Database&)> read = [after](Database& db) {
-            return db.ended_before(std::numeric_limits<UnixMillis>::max(), after, kMeasuredAtOnce);
+            return JobRecords{db}.ended_before(std::numeric_limits<UnixMillis>::max(), after,
+                                               kMeasuredAtOnce);
         };
         const auto page = co_await context_.store.read<std::vector<EndedJob>>(read);
         LOCKSTEP_CO_TRY(page);

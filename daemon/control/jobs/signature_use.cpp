@@ -1,6 +1,7 @@
 #include "daemon/control/jobs/signature_use.hpp"
 
 #include "daemon/control/actor/job_actor.hpp"
+#include "daemon/store/event_records.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ Task<std::string> signature_of(ControlContext& context, JobId job) {
         co_return std::string{};
     }
     const std::function<Result<std::vector<Event>>(Database&)> read = [job](Database& db) {
-        return db.events_of(job, 0, 1);
+        return EventRecords{db}.of_job(job, 0, 1);
     };
     const auto first = co_await context.store.read<std::vector<Event>>(read);
     const auto* submitted =

@@ -1,5 +1,8 @@
 #include "daemon/control/jobs/stored_jobs.hpp"
 
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
+
 #include <utility>
 #include <variant>
 
@@ -18,11 +21,11 @@ Result<std::vector<StoredJob>> stored_jobs(Database& database, const std::string
     RowQuery query;
     query.before = before;
     query.limit = kTurn;
-    auto rows = database.jobs(query);
+    auto rows = JobRecords{database}.list(query);
     LOCKSTEP_TRY(rows);
     std::vector<StoredJob> out;
     for (JobRow& row : *rows) {
-        const auto events = database.events_of(row.id, 0, 1);
+        const auto events = EventRecords{database}.of_job(row.id, 0, 1);
         if (!events && events.error().code != Errc::corrupt) {
             return fail(events.error());
         }

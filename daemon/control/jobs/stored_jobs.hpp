@@ -1,13 +1,17 @@
 // Which jobs the store has, whose they are, and how many bytes their specifications take in it.
 #pragma once
 
-#include "daemon/store/database.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/result.hpp"
+#include "job/model/event.hpp"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace lockstep {
+
+class Database;
 
 struct StoredJob {
     JobId job{};

@@ -274,8 +274,8 @@ Task<SubmitResult<std::optional<Submitted>>> Submissions::stored_before(
         co_return std::nullopt;
     }
     const std::function<Result<std::optional<SubmitDone>>(Database&)> look =
-        [user = caller.user, key = request.idempotency_key,
-         body = request.body_sha256](Database& db) { return db.submitted_before(user, key, body); };
+        [user = caller.user, key = request.idempotency_key, body = request.body_sha256](
+            Database& db) { return JobRecords{db}.submitted_before(user, key, body); };
     const auto before = co_await context_.store.read<std::optional<SubmitDone>>(look);
     LOCKSTEP_CO_TRY(before);
     if (!*before) {

@@ -8,6 +8,7 @@
 #include "daemon/control/base/control.hpp"
 #include "daemon/control/jobs/job_admission.hpp"
 #include "daemon/control/jobs/job_lifecycle.hpp"
+#include "daemon/store/job_records.hpp"
 
 #include <filesystem>
 #include <optional>

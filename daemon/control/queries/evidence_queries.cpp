@@ -1,5 +1,6 @@
 // Reading the evidence of a job's hangs and its profiles: from its events, and where the files lie.
 #include "daemon/control/queries/job_queries.hpp"
+#include "daemon/store/event_records.hpp"
 #include "job/base/clock.hpp"
 #include "job/model/evidence.hpp"
 #include "job/model/profile.hpp"
@@ -91,7 +92,8 @@ Task<Result<std::string>> JobQueries::evidence(Caller caller, std::string id, Ca
     const JobId key{id};
     // One of a generation: a later look has written over the files of the one before.
     const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
-        return db.newest_of(key, EventKind::evidence_taken, query.limit + 1, query.before);
+        return EventRecords{db}.newest_of(key, EventKind::evidence_taken, query.limit + 1,
+                                          query.before);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(events);
@@ -120,7 +122,8 @@ Task<Result<std::string>> JobQueries::profiles(Caller caller, std::string id, Ca
     LOCKSTEP_CO_TRY(seen);
     const JobId key{id};
     const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
-        return db.newest(key, EventKind::profile_taken, query.limit + 1, query.before);
+        return EventRecords{db}.newest(key, EventKind::profile_taken, query.limit + 1,
+                                       query.before);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(events);

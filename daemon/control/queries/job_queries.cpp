@@ -5,6 +5,7 @@
 #include "daemon/control/base/json_members.hpp"
 #include "daemon/control/base/json_page.hpp"
 #include "daemon/control/base/query_error.hpp"
+#include "daemon/store/event_records.hpp"
 #include "daemon/store/history_records.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
@@ -39,7 +40,7 @@ Task<Result<JobQueries::Found>> JobQueries::find(RowQuery query, std::vector<std
     Found out;
     if (words.empty()) {
         const std::function<Result<std::vector<JobRow>>(Database&)> read = [query](Database& db) {
-            return db.jobs(query);
+            return JobRecords{db}.list(query);
         };
         auto rows = co_await context_.store.read<std::vector<JobRow>>(read);
         LOCKSTEP_CO_TRY(rows);
@@ -50,7 +51,7 @@ Task<Result<JobQueries::Found>> JobQueries::find(RowQuery query, std::vector<std
     for (std::size_t looked_at = 0;;) {
         query.limit = wanted - out.rows.size();
         const std::function<Result<JobSearchTurn>(Database&)> read = [query, words](Database& db) {
-            return db.search(query, words, limits::kSearchTurn);
+            return JobRecords{db}.search(query, words, limits::kSearchTurn);
         };
         auto turn = co_await context_.store.read<JobSearchTurn>(read);
         LOCKSTEP_CO_TRY(turn);
@@ -165,8 +166,9 @@ Task<Result<std::string>> JobQueries::events(Caller caller, std::string id, Even
     LOCKSTEP_CO_TRY(seen);
     const JobId key{id};
     const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
-        return query.newest_first ? db.events_before(key, query.before, query.limit + 1)
-                                  : db.events_of(key, query.after, query.limit + 1);
+        return query.newest_first
+                   ? EventRecords{db}.of_job_before(key, query.before, query.limit + 1)
+                   : EventRecords{db}.of_job(key, query.after, query.limit + 1);
     };
     const auto found = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(found);

@@ -6,6 +6,7 @@
 #include "daemon/control/actor/job_registry.hpp"
 #include "daemon/control/base/context.hpp"
 #include "daemon/control/base/control.hpp"
+#include "daemon/store/job_records.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,6 +2,8 @@
 
 #include "daemon/control/actor/job_actor.hpp"
 #include "daemon/control/actor/ranks_text.hpp"
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
@@ -164,7 +166,7 @@ std::shared_ptr<void> StreamHub::subscribe(Control::Sink sink) {
 
 Task<Result<std::vector<StreamMessage>>> StreamHub::replay(std::int64_t after, std::size_t limit) {
     const std::function<Result<std::vector<Event>>(Database&)> read = [after, limit](Database& db) {
-        return db.events_after(after, limit);
+        return EventRecords{db}.after(after, limit);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     LOCKSTEP_CO_TRY(events);
@@ -179,7 +181,7 @@ Task<Result<std::vector<StreamMessage>>> StreamHub::replay(std::int64_t after, s
             } else {
                 const JobId key = event.job;
                 const std::function<Result<std::optional<JobRow>>(Database&)> lookup =
-                    [key](Database& db) { return db.job(key); };
+                    [key](Database& db) { return JobRecords{db}.find(key); };
                 const auto row = co_await context_.store.read<std::optional<JobRow>>(lookup);
                 user = row && row->has_value() ? (*row)->user : "";
             }

@@ -1,6 +1,8 @@
 // bench_fill_store FILE JOBS: a store with so many finished jobs, each with the events of a run on
 // two nodes with two ranks each, written through the store's own code. For measuring start-up.
 #include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/model/job_view.hpp"
@@ -74,7 +76,7 @@ Status add_job(Database& database, const Json& spec, std::int64_t number, Seq& s
     append.row.last_seq = job.last_seq;
     append.row.view = dump_json(job_json(job, {}));
     append.row.labels.assign(job.spec.labels.begin(), job.spec.labels.end());
-    return database.append(append);
+    return JobRecords{database}.append(append);
 }
 
 Status fill(const std::string& file, std::int64_t jobs) {
@@ -90,7 +92,7 @@ Status fill(const std::string& file, std::int64_t jobs) {
         return fail(spec.error());
     }
     const Json canonical = to_json(*spec);
-    const auto last = (*database)->last_seq();
+    const auto last = EventRecords{**database}.last_seq();
     if (!last) {
         return fail(last.error());
     }

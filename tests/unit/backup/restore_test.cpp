@@ -2,7 +2,9 @@
 #include "daemon/backup/restore.hpp"
 
 #include "daemon/backup/store_place.hpp"
+#include "daemon/store/database.hpp"
 #include "daemon/store/identity_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/base/files.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -39,7 +41,7 @@ class RestoreTest : public ::testing::Test {
         Append append;
         append.row.id = JobId{"ls-1"};
         append.row.state = JobState::succeeded;
-        ASSERT_TRUE((*database)->append(append).has_value());
+        ASSERT_TRUE(JobRecords{**database}.append(append).has_value());
     }
     BackupPlan plan(const fs::path& runs, bool named) const {
         BackupPlan out;

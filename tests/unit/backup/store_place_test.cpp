@@ -1,6 +1,7 @@
 // Whether a store is a copy, and what becomes of it and its runs directory.
 #include "daemon/backup/store_place.hpp"
 
+#include "daemon/store/database.hpp"
 #include "daemon/store/identity_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 

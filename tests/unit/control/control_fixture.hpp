@@ -2,6 +2,7 @@
 #pragma once
 
 #include "daemon/control/control_service.hpp"
+#include "daemon/store/database.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/files.hpp"

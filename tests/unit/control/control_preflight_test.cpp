@@ -1,4 +1,5 @@
 // The pre-flight's events, and those of a run that goes wrong: how many, and which.
+#include "daemon/store/event_records.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 namespace lockstep {
@@ -32,7 +33,7 @@ class ControlPreflightTest : public ControlTest {
         std::vector<Event> out;
         auto run = [&]() -> Task<void> {
             const std::function<Result<std::vector<Event>>(Database&)> work = [id](Database& db) {
-                return db.events_of(JobId{id}, 0, 10'000);
+                return EventRecords{db}.of_job(JobId{id}, 0, 10'000);
             };
             auto all = co_await store_->read<std::vector<Event>>(work);
             out = all.value_or(std::vector<Event>{});

@@ -1,3 +1,4 @@
+#include "daemon/store/event_records.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -270,7 +271,7 @@ TEST_F(ControlTest, AnAgentCannotWarnUnderAnotherNodesRank) {
     std::vector<Event> events;
     auto read = [&]() -> Task<void> {
         const std::function<Result<std::vector<Event>>(Database&)> all = [](Database& db) {
-            return db.events_after(0, 1000);
+            return EventRecords{db}.after(0, 1000);
         };
         events = (co_await store_->read<std::vector<Event>>(all)).value();
     };

@@ -3,6 +3,8 @@
 #include "daemon/control/notices/notifier.hpp"
 
 #include "daemon/control/notices/mail_message.hpp"
+#include "daemon/store/database.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/notice_records.hpp"
 #include "job/base/unique_fd.hpp"
 #include "tests/unit/control/control_fixture.hpp"

@@ -1,6 +1,7 @@
 // Files of evidence on a file system that hangs, as the job does: the daemon goes on.
 #include "daemon/http/auth/token_table.hpp"
 #include "daemon/http/routes/routes.hpp"
+#include "daemon/store/database.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/http/fake_control.hpp"
 #include "tests/unit/http/server_fixture.hpp"

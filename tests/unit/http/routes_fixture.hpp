@@ -4,6 +4,7 @@
 #include "daemon/http/auth/page_sessions.hpp"
 #include "daemon/http/auth/token_table.hpp"
 #include "daemon/http/routes/routes.hpp"
+#include "daemon/store/database.hpp"
 #include "daemon/store/secret_store.hpp"
 #include "job/base/json.hpp"
 #include "tests/support/temporary_folder.hpp"

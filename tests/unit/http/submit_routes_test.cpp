@@ -1,6 +1,7 @@
 // Submissions of one user that are too many, and sweeps that are taken up in slices.
 #include "daemon/http/auth/token_table.hpp"
 #include "daemon/http/routes/routes.hpp"
+#include "daemon/store/database.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/http/fake_control.hpp"
 #include "tests/unit/http/server_fixture.hpp"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "daemon/store/database.hpp"
+#include "daemon/store/job_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -43,7 +44,7 @@ class DatabaseTest : public ::testing::Test {
     }
     SubmitDone submit(const SubmitWrite& write) {
         EXPECT_TRUE(db_->begin().has_value());
-        const auto done = db_->submit(write);
+        const auto done = JobRecords{*db_}.submit(write);
         EXPECT_TRUE(done.has_value()) << done.error().message;
         EXPECT_TRUE(db_->commit().has_value());
         return *done;

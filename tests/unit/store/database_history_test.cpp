@@ -1,5 +1,6 @@
 // Jobs' telemetry in the database: its log, its chunks and their size.
 #include "daemon/store/history_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "tests/unit/store/database_fixture.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -219,7 +220,7 @@ TEST_F(DatabaseTest, AStateWhoseChunksAllWentWhileTheJobRanGoesOnceItIsOver) {
     append.events[0].data = event::Finished{JobState::succeeded, {}, 5};
     append.row.state = JobState::succeeded;
     append.row.labels.clear();
-    ASSERT_TRUE(db_->append(append).has_value());
+    ASSERT_TRUE(JobRecords{*db_}.append(append).has_value());
     std::string after;
     int calls = 0;
     do {

@@ -1,4 +1,6 @@
 // Jobs and their events in the database, and the file that it is in.
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "tests/unit/store/database_fixture.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -12,13 +14,13 @@ TEST_F(DatabaseTest, KeepsEventsAndTheFoldAcrossAReopen) {
     submit(submission(2));
     db_.reset();
     db_ = std::move(Database::open(file()).value());
-    EXPECT_EQ(*db_->last_seq(), 2);
-    EXPECT_EQ(db_->unfinished()->size(), 2U);
-    const auto events = db_->events_of(submission(1).append.row.id, 0, 10);
+    EXPECT_EQ(*EventRecords{*db_}.last_seq(), 2);
+    EXPECT_EQ(JobRecords{*db_}.unfinished()->size(), 2U);
+    const auto events = EventRecords{*db_}.of_job(submission(1).append.row.id, 0, 10);
     ASSERT_EQ(events->size(), 1U);
     EXPECT_EQ(std::get<event::Submitted>((*events)[0].data).user, "ada");
-    EXPECT_EQ((*db_->job(submission(2).append.row.id))->view, "{\"n\":2}");
-    EXPECT_FALSE(db_->job(JobId{"ls-none"})->has_value());
+    EXPECT_EQ((*JobRecords{*db_}.find(submission(2).append.row.id))->view, "{\"n\":2}");
+    EXPECT_FALSE(JobRecords{*db_}.find(JobId{"ls-none"})->has_value());
 }
 
 TEST_F(DatabaseTest, AnIdempotencyKeyGivesTheFirstJobAgain) {
@@ -28,11 +30,11 @@ TEST_F(DatabaseTest, AnIdempotencyKeyGivesTheFirstJobAgain) {
     EXPECT_FALSE(again.other_body);
     EXPECT_EQ(again.id, submission(1).append.row.id);
     EXPECT_TRUE(submit(submission(3, "key", "other")).other_body);
-    EXPECT_EQ(db_->unfinished()->size(), 1U);
+    EXPECT_EQ(JobRecords{*db_}.unfinished()->size(), 1U);
     SubmitWrite bobs = submission(4, "key");
     bobs.append.row.user = "bob";
     EXPECT_FALSE(submit(bobs).repeated) << "each user's keys are the user's own";
-    EXPECT_EQ(db_->unfinished()->size(), 2U);
+    EXPECT_EQ(JobRecords{*db_}.unfinished()->size(), 2U);
 }
 
 TEST_F(DatabaseTest, ListsNewestFirstWithFiltersAndAPlaceToGoOn) {
@@ -41,25 +43,25 @@ TEST_F(DatabaseTest, ListsNewestFirstWithFiltersAndAPlaceToGoOn) {
     }
     RowQuery query;
     query.limit = 4;
-    auto rows = *db_->jobs(query);
+    auto rows = *JobRecords{*db_}.list(query);
     ASSERT_EQ(rows.size(), 4U);
     EXPECT_EQ(rows[0].last_seq, 9);
     query.before = rows.back().id.value;
-    EXPECT_EQ((*db_->jobs(query))[0].last_seq, 5);
+    EXPECT_EQ((*JobRecords{*db_}.list(query))[0].last_seq, 5);
     query = RowQuery{};
     query.name = "even";
-    EXPECT_EQ(db_->jobs(query)->size(), 4U);
+    EXPECT_EQ(JobRecords{*db_}.list(query)->size(), 4U);
     query = RowQuery{};
     query.label_name = "parity";
     query.label_value = "odd";
-    EXPECT_EQ(db_->jobs(query)->size(), 5U);
+    EXPECT_EQ(JobRecords{*db_}.list(query)->size(), 5U);
     query.states = {JobState::failed};
-    EXPECT_TRUE(db_->jobs(query)->empty());
+    EXPECT_TRUE(JobRecords{*db_}.list(query)->empty());
     query.states = {JobState::failed, JobState::accepted};
-    EXPECT_EQ(db_->jobs(query)->size(), 5U);
+    EXPECT_EQ(JobRecords{*db_}.list(query)->size(), 5U);
     query = RowQuery{};
     query.user = "x' OR '1'='1";
-    EXPECT_TRUE(db_->jobs(query)->empty());
+    EXPECT_TRUE(JobRecords{*db_}.list(query)->empty());
 }
 
 // The page looked through the newest 50 jobs: nobody found "that llama job of last week".
@@ -73,28 +75,28 @@ TEST_F(DatabaseTest, ASearchLooksAtEveryJobATurnAtATime) {
         submit(write);
     }
     RowQuery query;
-    const auto first = *db_->search(query, {"vision"}, 4);
+    const auto first = *JobRecords{*db_}.search(query, {"vision"}, 4);
     EXPECT_TRUE(first.found.empty());
     EXPECT_EQ(first.looked_at, 4U);
     EXPECT_TRUE(first.more);
     query.before = first.last;
     const auto second =
-        *db_->search(query, {"EVEN", "team:vis", "PyTorch", "ada", "ü", "MEMORY"}, 5);
+        *JobRecords{*db_}.search(query, {"EVEN", "team:vis", "PyTorch", "ada", "ü", "MEMORY"}, 5);
     ASSERT_EQ(second.found.size(), 1U);
     EXPECT_EQ(second.found[0].last_seq, 2);
     EXPECT_EQ(second.looked_at, 5U);
     EXPECT_FALSE(second.more);
     query = RowQuery{};
     query.limit = 2;
-    const auto odd = *db_->search(query, {"odd"}, 100);
+    const auto odd = *JobRecords{*db_}.search(query, {"odd"}, 100);
     ASSERT_EQ(odd.found.size(), 2U);
     EXPECT_TRUE(odd.more) << "it ended with the second one";
     EXPECT_EQ(odd.last, odd.found.back().id.value);
     query.user = "bob";
-    EXPECT_EQ(db_->search(query, {"odd"}, 100)->looked_at, 0U);
+    EXPECT_EQ(JobRecords{*db_}.search(query, {"odd"}, 100)->looked_at, 0U);
     query = RowQuery{};
-    EXPECT_TRUE(db_->search(query, {"odd", "even"}, 100)->found.empty()) << "each word";
-    EXPECT_TRUE(db_->search(query, {"%"}, 100)->found.empty()) << "no pattern";
+    EXPECT_TRUE(JobRecords{*db_}.search(query, {"odd", "even"}, 100)->found.empty()) << "each word";
+    EXPECT_TRUE(JobRecords{*db_}.search(query, {"%"}, 100)->found.empty()) << "no pattern";
 }
 
 TEST_F(DatabaseTest, AFinishedJobIsNoLongerUnfinished) {
@@ -105,28 +107,28 @@ TEST_F(DatabaseTest, AFinishedJobIsNoLongerUnfinished) {
     append.row.state = JobState::succeeded;
     append.row.labels.clear();
     ASSERT_TRUE(db_->begin().has_value());
-    ASSERT_TRUE(db_->append(append).has_value());
+    ASSERT_TRUE(JobRecords{*db_}.append(append).has_value());
     ASSERT_TRUE(db_->commit().has_value());
-    EXPECT_TRUE(db_->unfinished()->empty());
-    EXPECT_EQ(*db_->count(JobState::succeeded), 1);
-    EXPECT_EQ(*db_->count(JobState::accepted), 0);
+    EXPECT_TRUE(JobRecords{*db_}.unfinished()->empty());
+    EXPECT_EQ(*JobRecords{*db_}.count(JobState::succeeded), 1);
+    EXPECT_EQ(*JobRecords{*db_}.count(JobState::accepted), 0);
 }
 
 TEST_F(DatabaseTest, EventsAfterOneAreThoseBehindIt) {
     for (int seq = 1; seq <= 4; ++seq) {
         submit(submission(seq));
     }
-    const auto after = *db_->events_after(2, 10);
+    const auto after = *EventRecords{*db_}.after(2, 10);
     ASSERT_EQ(after.size(), 2U) << "the last one that was told is not told again";
     EXPECT_EQ(after[0].seq, 3);
-    EXPECT_EQ(db_->events_after(2, 1)->size(), 1U);
-    EXPECT_TRUE(db_->events_after(4, 10)->empty());
+    EXPECT_EQ(EventRecords{*db_}.after(2, 1)->size(), 1U);
+    EXPECT_TRUE(EventRecords{*db_}.after(4, 10)->empty());
     const auto job = after[0].job;
-    EXPECT_EQ(db_->events_of(job, 2, 10)->size(), 1U);
-    EXPECT_TRUE(db_->events_of(job, 3, 10)->empty());
-    EXPECT_EQ(db_->events_before(job, 0, 10)->size(), 1U) << "from the newest";
-    EXPECT_EQ(db_->events_before(job, 4, 10)->size(), 1U);
-    EXPECT_TRUE(db_->events_before(job, 3, 10)->empty());
+    EXPECT_EQ(EventRecords{*db_}.of_job(job, 2, 10)->size(), 1U);
+    EXPECT_TRUE(EventRecords{*db_}.of_job(job, 3, 10)->empty());
+    EXPECT_EQ(EventRecords{*db_}.of_job_before(job, 0, 10)->size(), 1U) << "from the newest";
+    EXPECT_EQ(EventRecords{*db_}.of_job_before(job, 4, 10)->size(), 1U);
+    EXPECT_TRUE(EventRecords{*db_}.of_job_before(job, 3, 10)->empty());
 }
 
 TEST_F(DatabaseTest, TheNewestOfAKindIsOneOfEachGeneration) {
@@ -159,14 +161,14 @@ TEST_F(DatabaseTest, TheNewestOfAKindIsOneOfEachGeneration) {
     }
     append.row.last_seq = seq;
     ASSERT_TRUE(db_->begin().has_value());
-    ASSERT_TRUE(db_->append(append).has_value());
+    ASSERT_TRUE(JobRecords{*db_}.append(append).has_value());
     ASSERT_TRUE(db_->commit().has_value());
-    const auto all = *db_->newest_of(job, EventKind::anomaly, 9);
+    const auto all = *EventRecords{*db_}.newest_of(job, EventKind::anomaly, 9);
     ASSERT_EQ(all.size(), 2U);
     EXPECT_EQ(all[0].seq, seq);
     EXPECT_EQ(all[1].seq, 7);
-    EXPECT_EQ(db_->newest_of(job, EventKind::anomaly, 1)->size(), 1U);
-    EXPECT_TRUE(db_->newest_of(job, EventKind::evidence_taken, 9)->empty());
+    EXPECT_EQ(EventRecords{*db_}.newest_of(job, EventKind::anomaly, 1)->size(), 1U);
+    EXPECT_TRUE(EventRecords{*db_}.newest_of(job, EventKind::evidence_taken, 9)->empty());
 }
 
 TEST_F(DatabaseTest, RefusesAFileOfANewerVersionAndLeavesItAlone) {
@@ -200,7 +202,7 @@ TEST_F(DatabaseTest, AFullDiskIsExhaustedAndHeals) {
         ASSERT_TRUE(db_->begin().has_value());
         SubmitWrite write = submission(i);
         write.append.row.view = std::string(5000, 'x');
-        outcome = db_->submit(write);
+        outcome = JobRecords{*db_}.submit(write);
         if (outcome && db_->commit()) {
             ++stored;
         }
@@ -208,10 +210,10 @@ TEST_F(DatabaseTest, AFullDiskIsExhaustedAndHeals) {
     ASSERT_FALSE(outcome.has_value());
     EXPECT_EQ(outcome.error().code, Errc::exhausted);
     db_->rollback();
-    EXPECT_EQ(db_->unfinished()->size(), static_cast<std::size_t>(stored));
+    EXPECT_EQ(JobRecords{*db_}.unfinished()->size(), static_cast<std::size_t>(stored));
     ASSERT_TRUE(db_->limit_pages(1'000'000).has_value());
     submit(submission(1999));
-    EXPECT_EQ(db_->unfinished()->size(), static_cast<std::size_t>(stored) + 1);
+    EXPECT_EQ(JobRecords{*db_}.unfinished()->size(), static_cast<std::size_t>(stored) + 1);
 }
 
 }  // namespace

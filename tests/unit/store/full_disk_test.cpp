@@ -1,5 +1,6 @@
 // A disk without room, and a quota that is used up, as SQLite tells them.
 #include "daemon/store/connection.hpp"
+#include "daemon/store/job_records.hpp"
 #include "tests/unit/store/database_fixture.hpp"
 
 #include <sqlite3.h>
@@ -65,7 +66,7 @@ class FullDiskTest : public DatabaseTest {
         write.append.row.view = std::move(view);
         Status done = db_->begin();
         if (done) {
-            const auto submitted = db_->submit(write);
+            const auto submitted = JobRecords{*db_}.submit(write);
             done = submitted ? db_->commit() : fail(submitted.error());
         }
         if (!done) {

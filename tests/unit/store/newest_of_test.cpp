@@ -1,5 +1,7 @@
 // The newest event of a kind in each generation.
 #include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +27,7 @@ TEST(NewestOf, OfManyLooksAtAGenerationTheNewestIsRead) {
         write.row.last_seq = seq;
         write.row.view = "{}";
         ASSERT_TRUE(db->begin().has_value());
-        ASSERT_TRUE(db->append(write).has_value());
+        ASSERT_TRUE(JobRecords{*db}.append(write).has_value());
         ASSERT_TRUE(db->commit().has_value());
     };
     event::Submitted submitted;
@@ -49,7 +51,8 @@ TEST(NewestOf, OfManyLooksAtAGenerationTheNewestIsRead) {
     Seq last = 0;
     const auto read = [&](std::size_t limit, Seq before = 0) {
         std::vector<std::string> out;
-        const auto events = db->newest_of(job, EventKind::evidence_taken, limit, before);
+        const auto events =
+            EventRecords{*db}.newest_of(job, EventKind::evidence_taken, limit, before);
         EXPECT_TRUE(events.has_value());
         for (const Event& event : *events) {
             const auto& taken = std::get<event::EvidenceTaken>(event.data);
@@ -64,7 +67,8 @@ TEST(NewestOf, OfManyLooksAtAGenerationTheNewestIsRead) {
     // The next page begins with the generation before, not with an older look at the same one.
     EXPECT_EQ(read(50, last), (std::vector<std::string>{"1.2"}));
     EXPECT_TRUE(read(50, last).empty());
-    EXPECT_TRUE(db->newest_of(JobId{"ls-none"}, EventKind::evidence_taken, 50)->empty());
+    EXPECT_TRUE(
+        EventRecords{*db}.newest_of(JobId{"ls-none"}, EventKind::evidence_taken, 50)->empty());
 }
 
 }  // namespace

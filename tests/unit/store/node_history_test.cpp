@@ -1,4 +1,6 @@
 #include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/node_records.hpp"
 #include "job/base/limits.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -45,7 +47,7 @@ class NodeHistoryTest : public ::testing::Test {
         append.row.view = "{}";
         append.notes = std::move(notes);
         ASSERT_TRUE(db_->begin().has_value());
-        const Status done = db_->append(append);
+        const Status done = JobRecords{*db_}.append(append);
         ASSERT_TRUE(done.has_value()) << done.error().message;
         if (commit) {
             ASSERT_TRUE(db_->commit().has_value());
@@ -99,7 +101,7 @@ TEST_F(NodeHistoryTest, IsPartOfTheTransactionOfItsEvents) {
     notes.faults = {fault("n1", kNow, "hang", 1)};
     keep(notes, false);
     EXPECT_TRUE(summaries().empty());
-    EXPECT_EQ(*db_->last_seq(), 0);
+    EXPECT_EQ(*EventRecords{*db_}.last_seq(), 0);
 }
 
 TEST_F(NodeHistoryTest, TheSameFaultSaidAgainIsOne) {

@@ -1,6 +1,8 @@
 // Notices in the store: with their events or not at all, in whose turn they are due, gone with
 // their job.
 #include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/notice_records.hpp"
 #include "daemon/store/removal_records.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -56,7 +58,7 @@ class NoticesTest : public ::testing::Test {
     }
     void append(const Append& what) {
         ASSERT_TRUE(db_->begin().has_value());
-        const Status done = db_->append(what);
+        const Status done = JobRecords{*db_}.append(what);
         ASSERT_TRUE(done.has_value()) << done.error().message;
         ASSERT_TRUE(db_->commit().has_value());
     }
@@ -110,13 +112,13 @@ TEST_F(NoticesTest, AreThereAsTheyWereWrittenAfterAReopen) {
 
 TEST_F(NoticesTest, AreStoredWithTheirEventsOrNotAtAll) {
     ASSERT_TRUE(db_->begin().has_value());
-    ASSERT_TRUE(db_->append(end_of(1, 7, {notice(1, 7, "ada", "a")})).has_value());
+    ASSERT_TRUE(JobRecords{*db_}.append(end_of(1, 7, {notice(1, 7, "ada", "a")})).has_value());
     db_->rollback();
     EXPECT_TRUE(queue().due.empty());
-    EXPECT_TRUE(db_->events_of(id(1), 0, 10)->empty());
+    EXPECT_TRUE(EventRecords{*db_}.of_job(id(1), 0, 10)->empty());
     append(end_of(1, 7, {notice(1, 7, "ada", "a")}));
     EXPECT_EQ(queue().due.size(), 1U);
-    EXPECT_EQ(db_->events_of(id(1), 0, 10)->size(), 1U);
+    EXPECT_EQ(EventRecords{*db_}.of_job(id(1), 0, 10)->size(), 1U);
 }
 
 TEST_F(NoticesTest, OneOfAnEventAndATargetIsKept) {
@@ -199,7 +201,7 @@ TEST_F(NoticesTest, AnOlderDatabaseIsMigrated) {
             "view) VALUES ('ls-x', 'ada', 't', 'accepted', 0, 1, 0, 1, '{}')");
     }
     db_ = std::move(Database::open(old).value());
-    EXPECT_EQ(db_->unfinished()->size(), 1U);
+    EXPECT_EQ(JobRecords{*db_}.unfinished()->size(), 1U);
     append(end_of(1, 7, {notice(1, 7, "ada", "a")}));
     EXPECT_EQ(queue().due.size(), 1U);
 }

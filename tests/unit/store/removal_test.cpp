@@ -1,7 +1,9 @@
 // Jobs that are removed: what goes at once, what goes in slices, what comes too late.
 #include "daemon/store/clock_records.hpp"
 #include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
 #include "daemon/store/history_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "daemon/store/removal_records.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -49,13 +51,13 @@ class RemovalTest : public ::testing::Test {
             write.append.row = row(number, false, event.seq);
             write.append.row.labels = std::move(labels);
             write.idempotency_key = "key" + std::to_string(number);
-            EXPECT_TRUE(db_->submit(write).has_value());
+            EXPECT_TRUE(JobRecords{*db_}.submit(write).has_value());
             Append end;
             event.seq += 1;
             event.data = event::Finished{JobState::succeeded, {}, 5};
             end.events = {event};
             end.row = row(number, true, event.seq);
-            EXPECT_TRUE(db_->append(end).has_value());
+            EXPECT_TRUE(JobRecords{*db_}.append(end).has_value());
         });
     }
     bool remove(int number) {
@@ -96,16 +98,16 @@ TEST_F(RemovalTest, OnlyAJobThatIsOverGoesAndNothingOfItIsFound) {
         event.data = data;
         write.append.events = {event};
         write.append.row = row(3, false, 30);
-        EXPECT_TRUE(db_->submit(write).has_value());
+        EXPECT_TRUE(JobRecords{*db_}.submit(write).has_value());
     });
     EXPECT_FALSE(remove(3)) << "it is not over";
     EXPECT_FALSE(remove(4)) << "there is none";
     EXPECT_TRUE(remove(1));
     EXPECT_FALSE(remove(1)) << "it is gone";
-    EXPECT_FALSE(db_->job(id(1))->has_value());
-    EXPECT_TRUE(db_->events_of(id(1), 0, 10)->empty());
-    EXPECT_EQ(db_->events_of(id(2), 0, 10)->size(), 2U);
-    EXPECT_EQ(*db_->count(JobState::succeeded), 1);
+    EXPECT_FALSE(JobRecords{*db_}.find(id(1))->has_value());
+    EXPECT_TRUE(EventRecords{*db_}.of_job(id(1), 0, 10)->empty());
+    EXPECT_EQ(EventRecords{*db_}.of_job(id(2), 0, 10)->size(), 2U);
+    EXPECT_EQ(*JobRecords{*db_}.count(JobState::succeeded), 1);
     const auto removal = *RemovalRecords{*db_}.find(id(1));
     ASSERT_TRUE(removal.has_value());
     EXPECT_EQ(removal->user, "ada");
@@ -119,7 +121,7 @@ TEST_F(RemovalTest, TheKeyOfARemovedJobStaysAsLongAsItsRemoval) {
     ended(2);
     EXPECT_TRUE(remove(1));
     const auto job_of_key = [&]() -> std::string {
-        const auto done = db_->submitted_before("ada", "key1", "").value();
+        const auto done = JobRecords{*db_}.submitted_before("ada", "key1", "").value();
         return done ? done->id.value : "";
     };
     EXPECT_EQ(job_of_key(), id(1).value);
@@ -130,7 +132,7 @@ TEST_F(RemovalTest, TheKeyOfARemovedJobStaysAsLongAsItsRemoval) {
         EXPECT_TRUE(RemovalRecords{*db_}.forget(1'000'000).has_value());
     });
     EXPECT_EQ(job_of_key(), "");
-    EXPECT_TRUE(db_->submitted_before("ada", "key2", "")->has_value());
+    EXPECT_TRUE(JobRecords{*db_}.submitted_before("ada", "key2", "")->has_value());
 }
 
 TEST_F(RemovalTest, TheKeyOfASweepIsHandedOnToAJobThatIsThere) {
@@ -139,7 +141,7 @@ TEST_F(RemovalTest, TheKeyOfASweepIsHandedOnToAJobThatIsThere) {
     }
     ended(4, {{kSweepLabel, id(4).value}});
     const auto job_of_key = [&] {
-        return db_->submitted_before("ada", "key1", "").value().value().id.value;
+        return JobRecords{*db_}.submitted_before("ada", "key1", "").value().value().id.value;
     };
     EXPECT_TRUE(remove(1));
     EXPECT_EQ(job_of_key(), id(2).value);
@@ -153,18 +155,18 @@ TEST_F(RemovalTest, TheKeyOfASweepIsHandedOnToAJobThatIsThere) {
 TEST_F(RemovalTest, NumbersOfRemovedEventsAreNotGivenAgain) {
     ended(1);
     ended(2);
-    EXPECT_EQ(*db_->last_seq(), 21);
+    EXPECT_EQ(*EventRecords{*db_}.last_seq(), 21);
     EXPECT_TRUE(remove(2));
-    EXPECT_EQ(*db_->last_seq(), 21);
+    EXPECT_EQ(*EventRecords{*db_}.last_seq(), 21);
     commit([&] {
         EXPECT_TRUE(RemovalRecords{*db_}.done(id(2)).has_value());
         EXPECT_TRUE(RemovalRecords{*db_}.forget(1'000'000).has_value());
     });
-    EXPECT_EQ(*db_->last_seq(), 21) << "the row is kept while it is all that knows";
+    EXPECT_EQ(*EventRecords{*db_}.last_seq(), 21) << "the row is kept while it is all that knows";
     ended(3);
     commit([&] { EXPECT_TRUE(RemovalRecords{*db_}.forget(1'000'000).has_value()); });
     EXPECT_FALSE(RemovalRecords{*db_}.find(id(2))->has_value());
-    EXPECT_EQ(*db_->last_seq(), 31);
+    EXPECT_EQ(*EventRecords{*db_}.last_seq(), 31);
 }
 
 TEST_F(RemovalTest, HistoryGoesInSlicesAndWhatComesLateIsNotKept) {
@@ -228,7 +230,7 @@ TEST_F(RemovalTest, OldJobsAreThoseThatEndedBeforeWithoutTheLabelKeep) {
     ended(2, {{"keep", "for the paper"}});
     const auto ended_before = [&](UnixMillis before, std::size_t limit, EndedJob after = {}) {
         std::vector<JobId> out;
-        const auto found = *db_->ended_before(before, after, limit);
+        const auto found = *JobRecords{*db_}.ended_before(before, after, limit);
         for (const EndedJob& one : found) {
             out.push_back(one.job);
         }
@@ -275,21 +277,21 @@ TEST_F(RemovalTest, WithoutALookBeforeTheNewestJobSaysWhenTheClockWasRight) {
 TEST_F(RemovalTest, AFolderAndASnapshotAreUsedAsLongAsAJobIsThere) {
     ended(1);
     ended(2, {{kFolderLabel, id(1).value}, {kSnapshotLabel, "abc"}});
-    EXPECT_EQ(*db_->user_of_folder(id(1)), id(2).value);
-    EXPECT_EQ(*db_->user_of_folder(id(2)), "");
+    EXPECT_EQ(*JobRecords{*db_}.user_of_folder(id(1)), id(2).value);
+    EXPECT_EQ(*JobRecords{*db_}.user_of_folder(id(2)), "");
     // A folder that is called like a job is any folder, while that job's is in the runs directory.
     ended(3, {{kNamesakeLabel, id(2).value}});
-    EXPECT_EQ(*db_->user_of_folder(id(2)), "");
-    EXPECT_EQ(*db_->user_of_folder(id(2), true), id(3).value);
-    EXPECT_TRUE(*db_->snapshot_used("abc"));
-    EXPECT_FALSE(*db_->snapshot_used("ab"));
+    EXPECT_EQ(*JobRecords{*db_}.user_of_folder(id(2)), "");
+    EXPECT_EQ(*JobRecords{*db_}.user_of_folder(id(2), true), id(3).value);
+    EXPECT_TRUE(*JobRecords{*db_}.snapshot_used("abc"));
+    EXPECT_FALSE(*JobRecords{*db_}.snapshot_used("ab"));
     commit([&] {
         RemovalRow removal;
         removal.job = id(2);
         EXPECT_TRUE(*RemovalRecords{*db_}.remove_job(removal));
     });
-    EXPECT_EQ(*db_->user_of_folder(id(1)), "");
-    EXPECT_FALSE(*db_->snapshot_used("abc"));
+    EXPECT_EQ(*JobRecords{*db_}.user_of_folder(id(1)), "");
+    EXPECT_FALSE(*JobRecords{*db_}.snapshot_used("abc"));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "daemon/store/store.hpp"
 
+#include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/async/task_group.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -146,7 +149,7 @@ TEST_F(StoreTest, ReadsSeeTheWritesQueuedBeforeThem) {
             EXPECT_TRUE(done.has_value());
         }
         const std::function<Result<std::vector<JobId>>(Database&)> read = [](Database& db) {
-            return db.unfinished();
+            return JobRecords{db}.unfinished();
         };
         const auto ids = co_await store_->read<std::vector<JobId>>(read);
         EXPECT_EQ(ids->size(), 5U);
@@ -205,7 +208,7 @@ TEST_F(StoreTest, OneWriteThatFailsFailsAllThatShareItsTransaction) {
     EXPECT_EQ(fatal_, 1);
     store_.reset();
     const auto database = std::move(Database::open(folder_ / "db").value());
-    EXPECT_TRUE(database->events_after(0, 10)->empty());
+    EXPECT_TRUE(EventRecords{*database}.after(0, 10)->empty());
 }
 
 // What the disk has is not known after an error of SQLite's own: nothing of the transaction stays,
@@ -230,7 +233,7 @@ TEST_F(StoreTest, AfterAnErrorOfTheDatabaseNothingIsWrittenAnyMore) {
             EXPECT_EQ(refused ? Errc::exhausted : refused.error().code, Errc::unavailable);
         }
         const std::function<Result<std::vector<Event>>(Database&)> read = [](Database& db) {
-            return db.events_after(0, 10);
+            return EventRecords{db}.after(0, 10);
         };
         const auto events = co_await store_->read<std::vector<Event>>(read);
         EXPECT_EQ(events ? events->size() : 0U, 1U) << "the first half of the failed one is there";
@@ -258,7 +261,7 @@ TEST_F(StoreTest, AReadThatTheDiskFailsStopsTheStoreAsAWriteDoes) {
     auto body = [&]() -> Task<void> {
         const std::function<Result<std::optional<JobRow>>(Database&)> read = [&](Database& db) {
             reads_fail = true;
-            auto row = db.job(job);
+            auto row = JobRecords{db}.find(job);
             reads_fail = false;
             return row;
         };

@@ -1,6 +1,9 @@
-// What is read of the table of jobs: one, a page of a list, and a search.
+#include "daemon/store/job_records.hpp"
+
 #include "daemon/store/connection.hpp"
-#include "daemon/store/database.hpp"
+#include "daemon/store/event_records.hpp"
+#include "daemon/store/node_records.hpp"
+#include "daemon/store/notice_records.hpp"
 #include "job/base/json.hpp"
 #include "job/model/job.hpp"
 
@@ -95,10 +98,114 @@ bool has_words(const std::vector<std::string>& words, std::string texts,
 
 }  // namespace
 
-Result<std::optional<JobRow>> Database::job(const JobId& id) {
-    return connection_->guarded("job", [&]() -> std::optional<JobRow> {
-        const auto query = connection_->statement(std::string{"SELECT "} + kJobColumns +
-                                                  " FROM jobs WHERE id = ?");
+JobRow row_of(const Job& job, std::string view) {
+    JobRow out;
+    out.id = job.id;
+    out.user = job.user;
+    out.name = job.spec.name;
+    out.state = job.state;
+    out.submitted_at = job.submitted_at;
+    out.finished_at = job.finished_at;
+    out.last_seq = job.last_seq;
+    out.view = std::move(view);
+    return out;
+}
+
+Status JobRecords::append(const Append& append) {
+    LOCKSTEP_TRY(EventRecords{connection_}.add(append.events));
+    const Status appended = connection_.guarded("append", [&] {
+        const JobRow& row = append.row;
+        const std::string state{to_string(row.state)};
+        const auto upsert = connection_.statement(
+            "INSERT INTO jobs (id, user, name, state, final, submitted_at, finished_at, last_seq, "
+            "view) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+            "state = excluded.state, final = excluded.final, finished_at = excluded.finished_at, "
+            "last_seq = excluded.last_seq, view = excluded.view");
+        upsert->bindNoCopy(1, row.id.value);
+        upsert->bindNoCopy(2, row.user);
+        upsert->bindNoCopy(3, row.name);
+        upsert->bindNoCopy(4, state);
+        upsert->bind(5, is_final(row.state) ? 1 : 0);
+        upsert->bind(6, row.submitted_at);
+        upsert->bind(7, row.finished_at);
+        upsert->bind(8, row.last_seq);
+        upsert->bindNoCopy(9, row.view);
+        upsert->exec();
+        for (const auto& [name, value] : row.labels) {
+            const auto label = connection_.statement(
+                "INSERT OR IGNORE INTO labels (name, value, job) VALUES (?, ?, ?)");
+            label->bindNoCopy(1, name);
+            label->bindNoCopy(2, value);
+            label->bindNoCopy(3, row.id.value);
+            label->exec();
+        }
+    });
+    LOCKSTEP_TRY(appended);
+    LOCKSTEP_TRY(NodeRecords{connection_}.add(append.notes));
+    return NoticeRecords{connection_}.add(append.notices);
+}
+
+Result<std::optional<SubmitDone>> JobRecords::submitted_before(const std::string& user,
+                                                               const std::string& key,
+                                                               const std::string& body_sha256) {
+    return connection_.guarded("idempotency", [&] {
+        std::optional<SubmitDone> out;
+        const auto find = connection_.statement(
+            "SELECT body_sha256, job FROM idempotency WHERE user = ? AND key = ?");
+        find->bindNoCopy(1, user);
+        find->bindNoCopy(2, key);
+        if (find->executeStep()) {
+            out.emplace();
+            out->repeated = true;
+            out->other_body = find->getColumn(0).getString() != body_sha256;
+            out->id.value = find->getColumn(1).getString();
+        }
+        return out;
+    });
+}
+
+Result<SubmitDone> JobRecords::submit(const SubmitWrite& write) {
+    SubmitDone done;
+    done.id = write.append.row.id;
+    if (!write.idempotency_key.empty()) {
+        auto before =
+            submitted_before(write.append.row.user, write.idempotency_key, write.body_sha256);
+        if (!before || *before) {
+            return before ? Result<SubmitDone>{std::move(**before)} : fail(before.error());
+        }
+        const auto noted = connection_.guarded("idempotency", [&] {
+            const auto insert = connection_.statement(
+                "INSERT INTO idempotency (user, key, body_sha256, job) VALUES (?, ?, ?, ?)");
+            insert->bindNoCopy(1, write.append.row.user);
+            insert->bindNoCopy(2, write.idempotency_key);
+            insert->bindNoCopy(3, write.body_sha256);
+            insert->bindNoCopy(4, write.append.row.id.value);
+            insert->exec();
+        });
+        LOCKSTEP_TRY(noted);
+    }
+    LOCKSTEP_TRY(append(write.append));
+    for (const Append& one : write.more) {
+        LOCKSTEP_TRY(append(one));
+    }
+    return done;
+}
+
+Result<std::vector<JobId>> JobRecords::unfinished() {
+    return connection_.guarded("unfinished", [&] {
+        std::vector<JobId> out;
+        const auto query = connection_.statement("SELECT id FROM jobs WHERE final = 0 ORDER BY id");
+        while (query->executeStep()) {
+            out.push_back(JobId{query->getColumn(0).getString()});
+        }
+        return out;
+    });
+}
+
+Result<std::optional<JobRow>> JobRecords::find(const JobId& id) {
+    return connection_.guarded("job", [&]() -> std::optional<JobRow> {
+        const auto query =
+            connection_.statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE id = ?");
         query->bindNoCopy(1, id.value);
         if (!query->executeStep()) {
             return std::nullopt;
@@ -107,13 +214,13 @@ Result<std::optional<JobRow>> Database::job(const JobId& id) {
     });
 }
 
-Result<std::vector<JobRow>> Database::jobs(const RowQuery& query) {
-    return connection_->guarded("jobs", [&] {
+Result<std::vector<JobRow>> JobRecords::list(const RowQuery& query) {
+    return connection_.guarded("jobs", [&] {
         const RowConditions where = conditions(query);
         // The limit is bound: every text is compiled once and kept.
         const auto statement =
-            connection_->statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE 1" +
-                                   where.sql + " ORDER BY id DESC LIMIT ?");
+            connection_.statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE 1" +
+                                  where.sql + " ORDER BY id DESC LIMIT ?");
         bind(*statement, where, query.limit);
         std::vector<JobRow> out;
         while (statement->executeStep()) {
@@ -123,15 +230,15 @@ Result<std::vector<JobRow>> Database::jobs(const RowQuery& query) {
     });
 }
 
-Result<JobSearchTurn> Database::search(const RowQuery& query, const std::vector<std::string>& words,
-                                       std::size_t rows) {
-    return connection_->guarded("search", [&] {
+Result<JobSearchTurn> JobRecords::search(const RowQuery& query,
+                                         const std::vector<std::string>& words, std::size_t rows) {
+    return connection_.guarded("search", [&] {
         std::vector<std::string> wanted;
         for (const std::string& word : words) {
             wanted.push_back(in_lower_case(word));
         }
         const RowConditions where = conditions(query);
-        const auto statement = connection_->statement(
+        const auto statement = connection_.statement(
             std::string{"SELECT "} + kJobColumns +
             ", json_extract(view, '$.framework'), json_extract(view, '$.cause.message'), "
             "json_extract(view, '$.labels')"
@@ -158,9 +265,9 @@ Result<JobSearchTurn> Database::search(const RowQuery& query, const std::vector<
     });
 }
 
-Result<std::int64_t> Database::count(JobState state) {
-    return connection_->guarded("count", [&] {
-        const auto query = connection_->statement("SELECT count(*) FROM jobs WHERE state = ?");
+Result<std::int64_t> JobRecords::count(JobState state) {
+    return connection_.guarded("count", [&] {
+        const auto query = connection_.statement("SELECT count(*) FROM jobs WHERE state = ?");
         const std::string word{to_string(state)};
         query->bindNoCopy(1, word);
         query->executeStep();
@@ -168,11 +275,11 @@ Result<std::int64_t> Database::count(JobState state) {
     });
 }
 
-Result<std::vector<EndedJob>> Database::ended_before(UnixMillis before, const EndedJob& after,
-                                                     std::size_t limit) {
-    return connection_->guarded("old jobs", [&] {
+Result<std::vector<EndedJob>> JobRecords::ended_before(UnixMillis before, const EndedJob& after,
+                                                       std::size_t limit) {
+    return connection_.guarded("old jobs", [&] {
         std::vector<EndedJob> out;
-        const auto find = connection_->statement(
+        const auto find = connection_.statement(
             "SELECT finished_at, id, user FROM jobs WHERE final = 1 AND finished_at < ?1 AND "
             "(finished_at, id) > (?2, ?3) AND id NOT IN (SELECT job FROM labels WHERE name = "
             "'keep') ORDER BY finished_at, id LIMIT ?4");
@@ -188,19 +295,19 @@ Result<std::vector<EndedJob>> Database::ended_before(UnixMillis before, const En
     });
 }
 
-Result<bool> Database::snapshot_used(const std::string& snapshot) {
-    return connection_->guarded("snapshot", [&] {
+Result<bool> JobRecords::snapshot_used(const std::string& snapshot) {
+    return connection_.guarded("snapshot", [&] {
         const auto find =
-            connection_->statement("SELECT 1 FROM labels WHERE name = ? AND value = ? LIMIT 1");
+            connection_.statement("SELECT 1 FROM labels WHERE name = ? AND value = ? LIMIT 1");
         find->bind(1, kSnapshotLabel);
         find->bindNoCopy(2, snapshot);
         return find->executeStep();
     });
 }
 
-Result<std::string> Database::user_of_folder(const JobId& job, bool earlier) {
-    return connection_->guarded("folder of a job", [&]() -> std::string {
-        const auto find = connection_->statement(
+Result<std::string> JobRecords::user_of_folder(const JobId& job, bool earlier) {
+    return connection_.guarded("folder of a job", [&]() -> std::string {
+        const auto find = connection_.statement(
             "SELECT job FROM labels WHERE name IN (?1, ?3) AND value = ?2 AND job != ?2 LIMIT 1");
         find->bind(1, kFolderLabel);
         find->bindNoCopy(2, job.value);
