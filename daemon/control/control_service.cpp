@@ -93,33 +93,6 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     return jobs_.list(std::move(caller), std::move(query));
 }
 
-Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {
-    return commands_.cancel(std::move(caller), std::move(id));
-}
-
-Task<SubmitResult<CommandDone>> ControlService::restart(Caller caller, std::string id,
-                                                        std::string key) {
-    return commands_.restart(std::move(caller), std::move(id), std::move(key));
-}
-
-Task<SubmitResult<CommandDone>> ControlService::checkpoint(Caller caller, std::string id,
-                                                           std::string key) {
-    return commands_.checkpoint(std::move(caller), std::move(id), std::move(key));
-}
-
-Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::string id) {
-    return commands_.cancel_sweep(std::move(caller), std::move(id));
-}
-
-Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::string id) {
-    return commands_.take_evidence(std::move(caller), std::move(id));
-}
-
-Task<Result<std::string>> ControlService::take_profile(Caller caller, std::string id,
-                                                       ProfileQuery query) {
-    return commands_.take_profile(std::move(caller), std::move(id), std::move(query));
-}
-
 Task<Result<std::string>> ControlService::profiles(Caller caller, std::string id,
                                                    CapturesQuery query) {
     return jobs_.profiles(std::move(caller), std::move(id), query);
@@ -208,42 +181,20 @@ Task<Result<std::string>> ControlService::node(Caller caller, std::string name) 
     return cluster_.node(std::move(caller), std::move(name));
 }
 
-std::shared_ptr<void> ControlService::subscribe(Sink sink) {
-    return streams_.subscribe(std::move(sink));
-}
-
-std::shared_ptr<void> ControlService::follow(const Caller& caller, const std::string& topic) {
-    return streams_.follow(caller, topic);
-}
-
-Task<Result<std::vector<StreamMessage>>> ControlService::replay(std::int64_t after,
-                                                                std::size_t limit) {
-    return streams_.replay(after, limit);
-}
-
-std::int64_t ControlService::last_seq() const {
-    return streams_.last_seq();
-}
-
-MetricsBody ControlService::metrics(const Caller& caller, std::string_view accept) {
-    return metrics_.metrics(caller, accept);
-}
-
-MetricsBody ControlService::own_metrics(std::string_view accept) {
-    return metrics_.own_metrics(accept);
-}
-
-Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::string_view id,
-                                                telemetry::Shard shard, std::string_view accept) {
-    return metrics_.job_metrics(caller, id, shard, accept);
-}
-
-std::vector<ScrapeTarget> ControlService::scrape_targets(const Caller& caller) {
-    return metrics_.scrape_targets(caller);
-}
-
 Task<Status> ControlService::ready() {
     return cluster_.ready();
+}
+
+Commands& ControlService::commands() {
+    return commands_;
+}
+
+JobStream& ControlService::stream() {
+    return streams_;
+}
+
+MetricsExposition& ControlService::exposition() {
+    return metrics_;
 }
 
 AgentGate& ControlService::agents() {

@@ -59,14 +59,6 @@ class ControlService final : public Control {
     Result<SharedText> show_now(const Caller& caller, std::string_view id) override;
     Task<Result<SharedText>> show(Caller caller, std::string id) override;
     Task<Result<Text>> list(Caller caller, JobQuery query) override;
-    Task<Result<Text>> cancel(Caller caller, std::string id) override;
-    Task<SubmitResult<CommandDone>> restart(Caller caller, std::string id,
-                                            std::string key) override;
-    Task<SubmitResult<CommandDone>> checkpoint(Caller caller, std::string id,
-                                               std::string key) override;
-    Task<Result<Text>> cancel_sweep(Caller caller, std::string id) override;
-    Task<Result<Text>> take_evidence(Caller caller, std::string id) override;
-    Task<Result<Text>> take_profile(Caller caller, std::string id, ProfileQuery query) override;
     Task<Result<Text>> profiles(Caller caller, std::string id, CapturesQuery query) override;
     Task<Result<EvidencePlace>> profile_place(Caller caller, std::string id,
                                               EvidenceQuery query) override;
@@ -90,16 +82,10 @@ class ControlService final : public Control {
     Json cluster() override;
     Task<Result<Text>> nodes(Caller caller, NodeQuery query) override;
     Task<Result<Text>> node(Caller caller, std::string name) override;
-    std::shared_ptr<void> subscribe(Sink sink) override;
-    std::shared_ptr<void> follow(const Caller& caller, const std::string& topic) override;
-    Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit) override;
-    std::int64_t last_seq() const override;
-    MetricsBody metrics(const Caller& caller, std::string_view accept) override;
-    MetricsBody own_metrics(std::string_view accept) override;
-    Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
-                                    telemetry::Shard shard, std::string_view accept) override;
-    std::vector<ScrapeTarget> scrape_targets(const Caller& caller) override;
     Task<Status> ready() override;
+    Commands& commands() override;
+    JobStream& stream() override;
+    MetricsExposition& exposition() override;
     AgentGate& agents() override;
 
   private:

@@ -3,14 +3,16 @@
 #pragma once
 
 #include "daemon/control/base/agent_gate.hpp"
+#include "daemon/control/base/caller.hpp"
 #include "daemon/control/base/cluster_view.hpp"
+#include "daemon/control/base/commands.hpp"
+#include "daemon/control/base/job_stream.hpp"
+#include "daemon/control/base/metrics_exposition.hpp"
 #include "daemon/control/base/rank_order.hpp"
-#include "daemon/telemetry/exposition/metric_text.hpp"
-#include "daemon/telemetry/exposition/shard.hpp"
+#include "daemon/control/base/submit_result.hpp"
 #include "daemon/telemetry/series/bands.hpp"
 #include "job/async/asio.hpp"
 #include "job/base/json.hpp"
-#include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 #include "job/model/event.hpp"
 #include "job/model/spec/signed_statement.hpp"
@@ -19,7 +21,6 @@
 #include "job/model/state.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,16 +28,6 @@
 #include <vector>
 
 namespace lockstep {
-
-// Who asks, as the HTTP edge has established it.
-struct Caller {
-    std::string user;
-    bool admin = false;  // sees and may change every job; others only their own
-    bool may_write = true;
-    bool reads_all = false;  // sees every job
-
-    bool sees(const std::string& owner) const { return admin || reads_all || user == owner; }
-};
 
 struct SubmitRequest {
     JobSpec spec;                 // of the first job, when it is a sweep
@@ -52,38 +43,6 @@ struct Submitted {
     std::shared_ptr<const std::string> job_json;  // the (first) job as GET shows it
     std::string id;
     bool repeated = false;  // an earlier submission with this key
-};
-
-// Why a submission was refused, where its Errc does not say it all.
-enum class SubmitFailure : std::uint8_t {
-    other,           // as its Errc says: exhausted is the disk
-    key_in_flight,   // conflict: a submission with this Idempotency-Key is being stored
-    key_reused,      // conflict: the key belongs to another submission, or command of the job
-    job_removed,     // conflict: the job of the submission with this key was removed
-    render_changed,  // conflict: it would run something else than was rendered
-    user_quota,      // exhausted: the user has, submits or stores too much; retry_after_s says when
-    too_many_jobs,   // exhausted: all users together have
-};
-struct SubmitError : Error {
-    SubmitFailure why = SubmitFailure::other;
-
-    // NOLINTNEXTLINE(google-explicit-constructor): fail(error) of what submit() calls
-    SubmitError(Error error) : Error(std::move(error)) {}
-    SubmitError(SubmitFailure failure, Errc errc, std::string text)
-        : Error(errc, std::move(text)), why(failure) {}
-    SubmitError(SubmitFailure failure, Error error) : Error(std::move(error)), why(failure) {}
-};
-template <class T>
-using SubmitResult = tl::expected<T, SubmitError>;
-inline tl::unexpected<SubmitError> refuse(SubmitError error) {
-    return tl::unexpected<SubmitError>(std::move(error));
-}
-
-// A command that is done once under its Idempotency-Key. key_reused: the key belongs to another one
-// of the job.
-struct CommandDone {
-    std::string job_json;
-    bool already = false;  // it had been done before, under this key: nothing was done now
 };
 
 struct JobQuery {
@@ -119,12 +78,6 @@ struct EventsQuery {
 struct CapturesQuery {
     std::size_t limit = 0;
     std::int64_t before = 0;  // next_cursor of the answer before; 0: from the newest
-};
-
-// Of whom a profile is wanted.
-struct ProfileQuery {
-    std::vector<std::int32_t> ranks{};  // ascending; empty = the first ones
-    std::int64_t seconds = limits::kProfileSecondsUsual;
 };
 
 // One file of a rank's evidence (job/model/evidence.hpp).
@@ -191,31 +144,6 @@ struct SamplesQuery : EntityQuery {
     std::string cursor;  // opaque; "" = from the beginning
 };
 
-// One message of the event stream.
-struct StreamMessage {
-    std::int64_t seq = 0;  // 0: not resumable (telemetry)
-    std::string topic;     // "job.<id>" (also matches "jobs"), "ranks.<id>", "steps.<id>.<metric>"
-    std::string event;     // SSE event name: the event's kind, "ranks" or "steps"
-    std::shared_ptr<const std::string> data;  // one line of JSON
-    std::string user;          // owner of the job: others than admins see only their own
-    bool newest_wins = false;  // for a slow reader the oldest of its kind may be left out
-};
-
-struct MetricsBody {
-    std::string content_type;
-    std::string body;
-    // If set, the body is what it hands out. To be called at once: it tells of the moment it is
-    // called at, and borrows from control.
-    std::function<void(const telemetry::PieceSink&)> make;
-};
-
-// What Prometheus is to read one job from, or a part of it.
-struct ScrapeTarget {
-    std::string job, name, user, framework;
-    std::string allocation;  // "" = none
-    std::size_t shards = 1;
-};
-
 class Control {
   public:
     virtual ~Control() = default;
@@ -239,17 +167,6 @@ class Control {
                                                                   std::string id) = 0;
     // {items, next_cursor} as text.
     virtual Task<Result<std::string>> list(Caller caller, JobQuery query) = 0;
-    virtual Task<Result<std::string>> cancel(Caller caller, std::string id) = 0;  // the job's JSON
-    // The ranks are ended and started anew, from the newest checkpoint, in the same allocation; the
-    // job's JSON. conflict: nothing runs. Again before they have ended is no error. key: "" = none.
-    virtual Task<SubmitResult<CommandDone>> restart(Caller caller, std::string id,
-                                                    std::string key) = 0;
-    // The ranks get the signal at which they write a checkpoint; the job's JSON. conflict: nothing
-    // runs.
-    virtual Task<SubmitResult<CommandDone>> checkpoint(Caller caller, std::string id,
-                                                       std::string key) = 0;
-    // Every unfinished job of the sweep that the job is of: {"cancelled": n}. invalid: of none.
-    virtual Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) = 0;
     // A job that is over is none any more: {"removed": id, …}. Its files follow. conflict: it is
     // not over, or somebody still needs it; unavailable: its agents are about to leave.
     virtual Task<Result<std::string>> remove(Caller caller, std::string id,
@@ -289,13 +206,6 @@ class Control {
     // looked.
     virtual Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id,
                                                        EvidenceQuery query) = 0;
-    // The ranks are looked at now; nothing is stopped; the job's JSON. conflict: nothing runs.
-    virtual Task<Result<std::string>> take_evidence(Caller caller, std::string id) = 0;
-    // What ranks do for some seconds is recorded; nothing is stopped. {attempt, generation,
-    // profile, ranks, seconds, patience_seconds}. conflict: nothing runs, or another one is under
-    // way; invalid: no such rank.
-    virtual Task<Result<std::string>> take_profile(Caller caller, std::string id,
-                                                   ProfileQuery query) = 0;
     // {items, next_cursor}, newest first.
     virtual Task<Result<std::string>> profiles(Caller caller, std::string id,
                                                CapturesQuery query) = 0;
@@ -311,30 +221,12 @@ class Control {
     // known yet.
     virtual Task<Result<std::string>> node(Caller caller, std::string name) = 0;
 
-    // Stream. subscribe() calls `sink` on the control thread for every new message until the
-    // returned handle is destroyed. replay() hands out the stored events after `seq`, oldest first.
-    using Sink = std::function<void(const StreamMessage&)>;
-    virtual std::shared_ptr<void> subscribe(Sink sink) = 0;
-    // Messages of the topics ranks.<id> and steps.<id>.<metric> are made only while somebody holds
-    // what this returns. nullptr: no such unfinished job that the caller may see.
-    virtual std::shared_ptr<void> follow(const Caller& /*caller*/, const std::string& /*topic*/) {
-        return nullptr;
-    }
-    virtual Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after,
-                                                            std::size_t limit) = 0;
-    virtual std::int64_t last_seq() const = 0;
-
-    // By the request's Accept header: the daemon's own and, of jobs, ranks and GPUs, what the
-    // caller may see.
-    virtual MetricsBody metrics(const Caller& caller, std::string_view accept) = 0;
-    // The same without the series of single jobs, their ranks and GPUs.
-    virtual MetricsBody own_metrics(std::string_view accept) = 0;
-    // One job's, or a part of them. Empty once it is over; not_found 30 s later.
-    virtual Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
-                                            telemetry::Shard shard, std::string_view accept) = 0;
-    // The jobs that have series now, by id.
-    virtual std::vector<ScrapeTarget> scrape_targets(const Caller& caller) = 0;
     virtual Task<Status> ready() = 0;  // store writable, scheduler reachable
+
+    // What is done to jobs that are not over, what follows them, and what Prometheus reads.
+    virtual Commands& commands() = 0;
+    virtual JobStream& stream() = 0;
+    virtual MetricsExposition& exposition() = 0;
     virtual AgentGate& agents() = 0;
 };
 

@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-std::shared_ptr<void> EventBus::subscribe(Control::Sink sink) {
+std::shared_ptr<void> EventBus::subscribe(JobStream::Sink sink) {
     const std::uint64_t key = sinks_->next++;
-    sinks_->list[key] = std::make_shared<Control::Sink>(std::move(sink));
+    sinks_->list[key] = std::make_shared<JobStream::Sink>(std::move(sink));
     const std::weak_ptr<Sinks> sinks = sinks_;
     const auto leave = [sinks, key](void*) {
         if (const auto alive = sinks.lock()) {
@@ -24,7 +24,7 @@ std::shared_ptr<void> EventBus::subscribe(Control::Sink sink) {
 }
 
 void EventBus::publish(const StreamMessage& message) {
-    std::vector<std::shared_ptr<Control::Sink>> now;
+    std::vector<std::shared_ptr<JobStream::Sink>> now;
     now.reserve(sinks_->list.size());
     for (const auto& [key, sink] : sinks_->list) {
         now.push_back(sink);

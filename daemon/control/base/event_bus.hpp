@@ -2,7 +2,7 @@
 // subscriber may unsubscribe from inside its own sink.
 #pragma once
 
-#include "daemon/control/base/control.hpp"
+#include "daemon/control/base/job_stream.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -16,13 +16,13 @@ class EventBus {
     EventBus() : sinks_(std::make_shared<Sinks>()) {}
 
     // Until the handle is destroyed; the handle may outlive the bus.
-    std::shared_ptr<void> subscribe(Control::Sink sink);
+    std::shared_ptr<void> subscribe(JobStream::Sink sink);
     void publish(const StreamMessage& message);
     bool has_subscribers() const { return !sinks_->list.empty(); }
 
   private:
     struct Sinks {
-        std::map<std::uint64_t, std::shared_ptr<Control::Sink>> list;
+        std::map<std::uint64_t, std::shared_ptr<JobStream::Sink>> list;
         std::uint64_t next = 1;
     };
     std::shared_ptr<Sinks> sinks_;

@@ -3,26 +3,28 @@
 #pragma once
 
 #include "daemon/control/actor/job_registry.hpp"
+#include "daemon/control/base/commands.hpp"
 #include "daemon/control/base/context.hpp"
-#include "daemon/control/base/control.hpp"
 #include "job/model/command_keys.hpp"
 
 #include <string>
 
 namespace lockstep {
 
-class JobCommands {
+class JobCommands final : public Commands {
   public:
     JobCommands(ControlContext& context, JobRegistry& registry)
         : context_(context), registry_(registry) {}
 
-    // As Control has them.
-    Task<Result<std::string>> cancel(Caller caller, std::string id);
-    Task<SubmitResult<CommandDone>> restart(Caller caller, std::string id, std::string key);
-    Task<SubmitResult<CommandDone>> checkpoint(Caller caller, std::string id, std::string key);
-    Task<Result<std::string>> take_evidence(Caller caller, std::string id);
-    Task<Result<std::string>> take_profile(Caller caller, std::string id, ProfileQuery query);
-    Task<Result<std::string>> cancel_sweep(Caller caller, std::string id);
+    Task<Result<std::string>> cancel(Caller caller, std::string id) override;
+    Task<SubmitResult<CommandDone>> restart(Caller caller, std::string id,
+                                            std::string key) override;
+    Task<SubmitResult<CommandDone>> checkpoint(Caller caller, std::string id,
+                                               std::string key) override;
+    Task<Result<std::string>> take_evidence(Caller caller, std::string id) override;
+    Task<Result<std::string>> take_profile(Caller caller, std::string id,
+                                           ProfileQuery query) override;
+    Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) override;
 
   private:
     // Of a job that is not over; conflict: it is.

@@ -171,7 +171,7 @@ void MetricsQueries::forget_left() {
     }
 }
 
-std::vector<ScrapeTarget> MetricsQueries::scrape_targets(const Caller& caller) const {
+std::vector<ScrapeTarget> MetricsQueries::scrape_targets(const Caller& caller) {
     std::vector<ScrapeTarget> out;
     for (const auto& [id, actor] : registry_.unfinished()) {
         const Job& job = actor->job();

@@ -4,7 +4,7 @@
 
 #include "daemon/control/actor/job_registry.hpp"
 #include "daemon/control/base/context.hpp"
-#include "daemon/control/base/control.hpp"
+#include "daemon/control/base/metrics_exposition.hpp"
 #include "daemon/telemetry/exposition/metric_samples.hpp"
 
 #include <chrono>
@@ -15,17 +15,16 @@
 
 namespace lockstep {
 
-class MetricsQueries {
+class MetricsQueries final : public MetricsExposition {
   public:
     MetricsQueries(ControlContext& context, const JobRegistry& registry)
         : context_(context), registry_(registry) {}
 
-    // As Control has them.
-    MetricsBody metrics(const Caller& caller, std::string_view accept);
-    MetricsBody own_metrics(std::string_view accept);
+    MetricsBody metrics(const Caller& caller, std::string_view accept) override;
+    MetricsBody own_metrics(std::string_view accept) override;
     Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
-                                    telemetry::Shard shard, std::string_view accept);
-    std::vector<ScrapeTarget> scrape_targets(const Caller& caller) const;
+                                    telemetry::Shard shard, std::string_view accept) override;
+    std::vector<ScrapeTarget> scrape_targets(const Caller& caller) override;
     // Of the series of all jobs, their ranks and GPUs: those of /metrics but the daemon's own.
     telemetry::MetricSamples samples() const;
 

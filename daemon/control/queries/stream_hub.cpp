@@ -160,7 +160,7 @@ void StreamHub::removed(const std::string& job, const std::string& user) {
     context_.bus.publish(message);
 }
 
-std::shared_ptr<void> StreamHub::subscribe(Control::Sink sink) {
+std::shared_ptr<void> StreamHub::subscribe(Sink sink) {
     return context_.bus.subscribe(std::move(sink));
 }
 

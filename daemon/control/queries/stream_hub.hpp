@@ -5,7 +5,7 @@
 
 #include "daemon/control/actor/job_registry.hpp"
 #include "daemon/control/base/context.hpp"
-#include "daemon/control/base/control.hpp"
+#include "daemon/control/base/job_stream.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -17,16 +17,15 @@
 
 namespace lockstep {
 
-class StreamHub {
+class StreamHub final : public JobStream {
   public:
     StreamHub(ControlContext& context, const JobRegistry& registry)
         : context_(context), registry_(registry) {}
 
-    // As Control has them.
-    std::shared_ptr<void> subscribe(Control::Sink sink);
-    std::shared_ptr<void> follow(const Caller& caller, const std::string& topic);
-    Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit);
-    std::int64_t last_seq() const { return context_.store.last_seq(); }
+    std::shared_ptr<void> subscribe(Sink sink) override;
+    std::shared_ptr<void> follow(const Caller& caller, const std::string& topic) override;
+    Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit) override;
+    std::int64_t last_seq() const override { return context_.store.last_seq(); }
 
     // The job has these new events.
     void publish(const std::string& user, const std::vector<Event>& events);

@@ -42,7 +42,8 @@ Task<HttpResponse> list_captures(RouteContext context, HttpRequest request) {
 
 Task<HttpResponse> take(RouteContext context, HttpRequest request) {
     std::string id{request.param()};
-    auto text = co_await context.control.take_evidence(caller_of(request), std::move(id));
+    auto text =
+        co_await context.control.commands().take_evidence(caller_of(request), std::move(id));
     co_return json_or_storing_problem(std::move(text));
 }
 
@@ -141,8 +142,8 @@ Task<HttpResponse> take_profile(RouteContext context, HttpRequest request) {
         co_return problem(wanted.error());
     }
     std::string id{request.param()};
-    auto text = co_await context.control.take_profile(caller_of(request), std::move(id),
-                                                      std::move(*wanted));
+    auto text = co_await context.control.commands().take_profile(caller_of(request), std::move(id),
+                                                                 std::move(*wanted));
     HttpResponse response = json_or_storing_problem(std::move(text));
     response.status = response.status == 200 ? 202 : response.status;
     co_return response;

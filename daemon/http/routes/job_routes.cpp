@@ -242,7 +242,7 @@ Task<HttpResponse> show(Control& control, HttpRequest request) {
 
 Task<HttpResponse> cancel(Control& control, HttpRequest request) {
     std::string id{request.param()};
-    auto job = co_await control.cancel(caller_of(request), std::move(id));
+    auto job = co_await control.commands().cancel(caller_of(request), std::move(id));
     co_return json_or_storing_problem(std::move(job));
 }
 
@@ -267,7 +267,8 @@ Task<HttpResponse> restart(Control& control, HttpRequest request) {
         co_return problem(key.error());
     }
     std::string id{request.param()};
-    auto done = co_await control.restart(caller_of(request), std::move(id), std::move(*key));
+    auto done =
+        co_await control.commands().restart(caller_of(request), std::move(id), std::move(*key));
     co_return command_response(std::move(done));
 }
 
@@ -277,13 +278,14 @@ Task<HttpResponse> checkpoint(Control& control, HttpRequest request) {
         co_return problem(key.error());
     }
     std::string id{request.param()};
-    auto done = co_await control.checkpoint(caller_of(request), std::move(id), std::move(*key));
+    auto done =
+        co_await control.commands().checkpoint(caller_of(request), std::move(id), std::move(*key));
     co_return command_response(std::move(done));
 }
 
 Task<HttpResponse> cancel_sweep(Control& control, HttpRequest request) {
     std::string id{request.param()};
-    auto count = co_await control.cancel_sweep(caller_of(request), std::move(id));
+    auto count = co_await control.commands().cancel_sweep(caller_of(request), std::move(id));
     co_return json_or_storing_problem(std::move(count));
 }
 

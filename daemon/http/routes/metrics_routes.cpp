@@ -33,8 +33,9 @@ HttpResponse metrics(Control& control, const HttpRequest& request) {
     const auto accept = request.header("accept");
     // A caller without a token must not learn whose jobs there are.
     const bool known = !request.principal.user.empty();
-    return response_of(jobs == "all" && known ? control.metrics(caller_of(request), accept)
-                                              : control.own_metrics(accept));
+    return response_of(jobs == "all" && known
+                           ? control.exposition().metrics(caller_of(request), accept)
+                           : control.exposition().own_metrics(accept));
 }
 
 HttpResponse job_metrics(Control& control, const HttpRequest& request) {
@@ -48,8 +49,8 @@ HttpResponse job_metrics(Control& control, const HttpRequest& request) {
     if (const auto error = in.finish()) {
         return problem(*error);
     }
-    auto body = control.job_metrics(caller_of(request), request.param(), shard.value(),
-                                    request.header("accept"));
+    auto body = control.exposition().job_metrics(caller_of(request), request.param(), shard.value(),
+                                                 request.header("accept"));
     return body ? response_of(std::move(*body)) : problem(body.error());
 }
 
@@ -59,7 +60,7 @@ HttpResponse targets(Control& control, const HttpRequest& request) {
         return problem(*error);
     }
     Json list = Json::array();
-    for (const ScrapeTarget& job : control.scrape_targets(caller_of(request))) {
+    for (const ScrapeTarget& job : control.exposition().scrape_targets(caller_of(request))) {
         for (std::size_t part = 0; part < job.shards; ++part) {
             const std::string shard = std::to_string(part) + "/" + std::to_string(job.shards);
             Json group = Json::object();

@@ -305,9 +305,10 @@ HttpResponse event_stream(const RouteContext& context, const HttpRequest& reques
     HttpResponse response;
     response.content_type = content_type::kEvents;
     response.headers.emplace_back("X-Accel-Buffering", "no");
-    response.stream = EventFeed::start(
-        context.io, context.control, context.metrics, caller_of(request), std::move(*wanted),
-        after < 0 ? std::nullopt : std::optional{after}, EventStream::Settings{});
+    response.stream =
+        EventFeed::start(context.io, context.control.stream(), context.metrics, caller_of(request),
+                         std::move(*wanted), after < 0 ? std::nullopt : std::optional{after},
+                         EventStream::Settings{});
     return response;
 }
 

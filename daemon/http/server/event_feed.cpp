@@ -86,34 +86,34 @@ bool TopicSet::wants(std::string_view topic) const {
     return (all_jobs_ && topic.starts_with("job.")) || topics_.contains(topic);
 }
 
-EventFeed::EventFeed(net::io_context& io, Control& control, telemetry::DaemonMetrics& metrics,
+EventFeed::EventFeed(net::io_context& io, JobStream& jobs, telemetry::DaemonMetrics& metrics,
                      Caller caller, TopicSet topics, std::optional<std::int64_t> after,
                      EventStream::Settings settings)
-    : control_(control),
+    : jobs_(jobs),
       caller_(std::move(caller)),
       topics_(std::move(topics)),
       live_(io, settings),
       held_cap_(settings.queue),
       // An id above all there are is of a store that is not this one (a restored backup): taken at
       // its word it would hide every event up to it.
-      told_(after.value_or(0) <= control.last_seq() ? after.value_or(0) : 0),
-      replaying_(after.has_value() && *after <= control.last_seq()),
+      told_(after.value_or(0) <= jobs.last_seq() ? after.value_or(0) : 0),
+      replaying_(after.has_value() && *after <= jobs.last_seq()),
       sent_events_(metrics.stream_events("job")),
       sent_snapshots_(metrics.stream_events("ranks")),
       sent_steps_(metrics.stream_events("steps")) {
     for (const std::string& topic : topics_.followed()) {
-        followed_.push_back(control_.follow(caller_, topic));
+        followed_.push_back(jobs_.follow(caller_, topic));
     }
 }
 
-std::shared_ptr<EventFeed> EventFeed::start(net::io_context& io, Control& control,
+std::shared_ptr<EventFeed> EventFeed::start(net::io_context& io, JobStream& jobs,
                                             telemetry::DaemonMetrics& metrics, Caller caller,
                                             TopicSet topics, std::optional<std::int64_t> after,
                                             EventStream::Settings settings) {
     std::shared_ptr<EventFeed> feed{
-        new EventFeed(io, control, metrics, std::move(caller), std::move(topics), after, settings)};
+        new EventFeed(io, jobs, metrics, std::move(caller), std::move(topics), after, settings)};
     const std::weak_ptr<EventFeed> weak = feed;
-    feed->subscription_ = control.subscribe([weak](const StreamMessage& message) {
+    feed->subscription_ = jobs.subscribe([weak](const StreamMessage& message) {
         if (const auto alive = weak.lock()) {
             alive->receive(message);
         }
@@ -152,7 +152,7 @@ void EventFeed::receive(const StreamMessage& message) {
 Task<std::string> EventFeed::replay_page() {
     std::string text;
     while (text.empty() && replaying_ && !live_.ended()) {
-        auto page = co_await control_.replay(told_, kReplayPage);
+        auto page = co_await jobs_.replay(told_, kReplayPage);
         if (!page) {
             log::warn("cannot replay events", {{"error", page.error().text()}});
             live_.close();
@@ -184,7 +184,7 @@ Task<std::optional<std::string>> EventFeed::next() {
         std::string hello{kRetry};
         if (!replaying_) {
             // Sets the client's Last-Event-ID without an event.
-            hello += "id: " + std::to_string(control_.last_seq()) + "\n";
+            hello += "id: " + std::to_string(jobs_.last_seq()) + "\n";
         }
         co_return hello + "\n";
     }

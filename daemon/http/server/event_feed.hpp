@@ -3,7 +3,8 @@
 // and the subscription, which holds it weakly.
 #pragma once
 
-#include "daemon/control/base/control.hpp"
+#include "daemon/control/base/caller.hpp"
+#include "daemon/control/base/job_stream.hpp"
 #include "daemon/http/server/event_stream.hpp"
 #include "daemon/telemetry/exposition/daemon_metrics.hpp"
 
@@ -24,7 +25,7 @@ class TopicSet {
     // Comma-separated, at most 64; invalid names the word that is no topic.
     static Result<TopicSet> parse(std::string_view text);
     bool wants(std::string_view topic) const;
-    // Those that are made only for who follows them (Control::follow()), one metric each.
+    // Those that are made only for who follows them (JobStream::follow()), one metric each.
     std::vector<std::string> followed() const;
 
   private:
@@ -38,7 +39,7 @@ class TopicSet {
 class EventFeed final : public BodyStream {
   public:
     // `after`: the event the client has seen last; nothing = only what comes.
-    static std::shared_ptr<EventFeed> start(net::io_context& io, Control& control,
+    static std::shared_ptr<EventFeed> start(net::io_context& io, JobStream& jobs,
                                             telemetry::DaemonMetrics& metrics, Caller caller,
                                             TopicSet topics, std::optional<std::int64_t> after,
                                             EventStream::Settings settings);
@@ -48,7 +49,7 @@ class EventFeed final : public BodyStream {
     bool lagged() const override { return live_.lagged(); }
 
   private:
-    EventFeed(net::io_context& io, Control& control, telemetry::DaemonMetrics& metrics,
+    EventFeed(net::io_context& io, JobStream& jobs, telemetry::DaemonMetrics& metrics,
               Caller caller, TopicSet topics, std::optional<std::int64_t> after,
               EventStream::Settings settings);
     bool wants(const StreamMessage& message) const;
@@ -57,7 +58,7 @@ class EventFeed final : public BodyStream {
     Task<std::string> replay_page();
     void go_live();
 
-    Control& control_;
+    JobStream& jobs_;
     Caller caller_;
     TopicSet topics_;
     EventStream live_;

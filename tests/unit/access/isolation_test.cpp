@@ -300,7 +300,7 @@ TEST_F(IsolationTest, TheEventStreamTellsOnlyOfOnesOwnJobs) {
     // Of a job of hers: what was to come before it has come.
     const auto publish_mark = [&] {
         StreamMessage event;
-        event.seq = control_->last_seq() + 1;
+        event.seq = control_->stream().last_seq() + 1;
         event.topic = "job.ls-01J00000000000000000000EVE";
         event.event = "mark";
         event.data = std::make_shared<const std::string>("{}");
@@ -317,7 +317,7 @@ TEST_F(IsolationTest, TheEventStreamTellsOnlyOfOnesOwnJobs) {
     const auto live = [&](const std::string& secret, const std::vector<std::string>& wanted) {
         const auto response = call(secret, "GET /v1/events?topics=jobs,ranks." + id_);
         StreamMessage event;
-        event.seq = control_->last_seq() + 1;
+        event.seq = control_->stream().last_seq() + 1;
         event.topic = "job." + id_;
         event.event = "placed";
         event.data = std::make_shared<const std::string>("{\"job\":\"" + id_ + "\"}");

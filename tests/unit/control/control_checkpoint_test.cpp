@@ -19,7 +19,7 @@ class CheckpointTest : public ControlTest {
         net::co_spawn(*io_, asking(), net::detached);
     }
     Task<void> asking() {
-        const auto shown = co_await control_->checkpoint(ada_, id_, "");
+        const auto shown = co_await control_->commands().checkpoint(ada_, id_, "");
         answer_ = shown ? Status{} : Status{fail(shown.error())};
     }
     std::int32_t asked_round() {

@@ -15,7 +15,7 @@ TEST_F(ControlTest, CancelStopsTheRanksAndForcesTheAllocation) {
     const std::string id = start_job_with(first, second);
     std::string answer;
     auto run = [&]() -> Task<void> {
-        const auto cancelled = co_await control_->cancel(ada_, id);
+        const auto cancelled = co_await control_->commands().cancel(ada_, id);
         answer = cancelled.value_or("");
     };
     wait(run());
@@ -36,7 +36,7 @@ TEST_F(ControlTest, ARestartWhileStoppingAdoptsBeforeItConcludes) {
     TestAgent second;
     const std::string id = start_job_with(first, second);
     scheduler_.obeys = false;
-    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id); };
+    auto cancel = [&]() -> Task<void> { co_await control_->commands().cancel(ada_, id); };
     wait(cancel());
     first.session->on_closed();
     second.session->on_closed();
@@ -60,7 +60,7 @@ TEST_F(ControlTest, AJobCancelledInTheQueueIsNotStartedByARestartedDaemon) {
     scheduler_.obeys = false;
     const std::string id = submit()->id;
     until([&] { return scheduler_.submissions == 1; }, "handed over");
-    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id); };
+    auto cancel = [&]() -> Task<void> { co_await control_->commands().cancel(ada_, id); };
     wait(cancel());
     shut_down();
     scheduler_.seen.kind = Observation::Kind::absent;
@@ -137,7 +137,9 @@ TEST_F(ControlTest, ACommandThatComesWhileAFullDiskIsWaitedForIsRefused) {
     first.say(ended);
     until([&] { return store_->last_seq() >= before + 1; }, "a try");
     Result<std::string> cancelled = fail(Errc::internal, "not run");
-    auto cancel = [&]() -> Task<void> { cancelled = co_await control_->cancel(ada_, id); };
+    auto cancel = [&]() -> Task<void> {
+        cancelled = co_await control_->commands().cancel(ada_, id);
+    };
     wait(cancel());
     ASSERT_FALSE(cancelled.has_value());
     EXPECT_EQ(cancelled.error().code, Errc::exhausted) << cancelled.error().message;
@@ -342,7 +344,7 @@ TEST_F(ControlTest, OnlyAWindowOfJobsIsHandedToTheScheduler) {
     EXPECT_EQ(state(ids[1]), "queued");
     EXPECT_EQ(state(ids[2]), "accepted");
     EXPECT_EQ(scheduler_.submissions, 2);
-    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, ids[0]); };
+    auto cancel = [&]() -> Task<void> { co_await control_->commands().cancel(ada_, ids[0]); };
     wait(cancel());
     // This scheduler ends all it has at once, so the third may be over before anybody looks.
     until([&] { return state(ids[2]) != "accepted"; }, "the third moves up");
@@ -374,7 +376,7 @@ TEST_F(ControlTest, OthersDoNotSeeTheJob) {
     EXPECT_EQ(control_->show_now(eve, id).error().code, Errc::not_found);
     EXPECT_TRUE(control_->show_now({"root", true, true}, id).has_value());
     auto run = [&]() -> Task<void> {
-        const auto cancelled = co_await control_->cancel(eve, id);
+        const auto cancelled = co_await control_->commands().cancel(eve, id);
         EXPECT_EQ(cancelled.error().code, Errc::not_found);
         JobQuery query;
         const auto page = co_await control_->list(eve, query);
@@ -524,7 +526,7 @@ TEST_F(ControlTest, TheScriptIsTheFileThatWasSubmitted) {
 
 TEST_F(ControlTest, TheStreamCarriesEventsInOrderAndCanBeReplayed) {
     std::vector<std::int64_t> live;
-    const auto subscription = control_->subscribe([&](const StreamMessage& message) {
+    const auto subscription = control_->stream().subscribe([&](const StreamMessage& message) {
         if (message.seq > 0) {
             live.push_back(message.seq);
         }
@@ -535,7 +537,7 @@ TEST_F(ControlTest, TheStreamCarriesEventsInOrderAndCanBeReplayed) {
     EXPECT_TRUE(std::is_sorted(live.begin(), live.end()));
     std::vector<std::int64_t> stored;
     auto run = [&]() -> Task<void> {
-        const auto messages = co_await control_->replay(0, 100);
+        const auto messages = co_await control_->stream().replay(0, 100);
         EXPECT_TRUE(messages.has_value());
         for (const auto& message : *messages) {
             stored.push_back(message.seq);

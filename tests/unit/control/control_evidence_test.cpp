@@ -97,7 +97,7 @@ class EvidenceTest : public ControlTest {
     Status take() {
         Status out;
         auto run = [&]() -> Task<void> {
-            const auto text = co_await control_->take_evidence(ada_, id_);
+            const auto text = co_await control_->commands().take_evidence(ada_, id_);
             out = text ? Status{} : Status{fail(text.error())};
         };
         wait(run());

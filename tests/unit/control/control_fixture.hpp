@@ -295,7 +295,7 @@ class ControlTest : public ::testing::Test {
     // The body of GET /metrics, for a viewer unless said otherwise.
     std::string metrics_text(const Caller& caller = {"", false, false, true}) {
         std::string out;
-        control_->metrics(caller, "").make([&out](std::string piece) {
+        control_->exposition().metrics(caller, "").make([&out](std::string piece) {
             out += piece;
             return piece;
         });

@@ -18,7 +18,7 @@ class ControlLineTest : public ControlTest {
     static std::string quoted(const std::string& id) { return "\"" + id + "\""; }
     void cancel(const std::string& id) {
         auto run = [&]() -> Task<void> {
-            const auto done = co_await control_->cancel(ada_, id);
+            const auto done = co_await control_->commands().cancel(ada_, id);
             EXPECT_TRUE(done.has_value());
         };
         wait(run());
@@ -186,7 +186,7 @@ TEST_F(ControlLineTest, WhoComesWhileASweepIsTakenUpIsToldOfEachJobOnceWithItsNu
     std::vector<StreamMessage> told;
     std::shared_ptr<void> subscription;
     net::post(*io_, [&] {
-        subscription = control_->subscribe([&](const StreamMessage& message) {
+        subscription = control_->stream().subscribe([&](const StreamMessage& message) {
             if (message.event == "submitted") {
                 told.push_back(message);
             }
@@ -337,8 +337,8 @@ TEST_F(ControlLineTest, NoMoreOfASweepThanAllowedAlsoAfterARestart) {
 // What is told of a sweep's jobs is made before their events have numbers.
 TEST_F(ControlLineTest, ASweepsEventsAreToldInOrderWithTheirNumbers) {
     std::vector<StreamMessage> told;
-    const auto subscription =
-        control_->subscribe([&](const StreamMessage& message) { told.push_back(message); });
+    const auto subscription = control_->stream().subscribe(
+        [&](const StreamMessage& message) { told.push_back(message); });
     const auto jobs = sweep(5, 1);
     ASSERT_GE(told.size(), 5U);
     std::int64_t last = 0;
@@ -351,7 +351,7 @@ TEST_F(ControlLineTest, ASweepsEventsAreToldInOrderWithTheirNumbers) {
         last = told[i].seq;
     }
     auto run = [&]() -> Task<void> {
-        const auto stored = co_await control_->replay(0, 5);
+        const auto stored = co_await control_->stream().replay(0, 5);
         EXPECT_TRUE(stored.has_value());
         for (std::size_t i = 0; stored && i < stored->size(); ++i) {
             EXPECT_EQ(*(*stored)[i].data, *told[i].data);
@@ -386,7 +386,7 @@ TEST_F(ControlLineTest, ASweepIsCancelledAsAWhole) {
     std::string answer;
     auto run = [&]() -> Task<void> {
         std::string id = jobs[2]["id"].get<std::string>();
-        const auto done = co_await control_->cancel_sweep(ada_, std::move(id));
+        const auto done = co_await control_->commands().cancel_sweep(ada_, std::move(id));
         EXPECT_TRUE(done.has_value());
         answer = done.value_or("");
     };

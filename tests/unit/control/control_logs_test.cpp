@@ -82,7 +82,7 @@ TEST_F(LogPlaceTest, OfAJobThatIsCancelledWhileItsNextAttemptWaitsItIsTheOneBefo
     const std::string id = requeued();
     scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
     scheduler_.seen_until = 2;
-    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id); };
+    auto cancel = [&]() -> Task<void> { co_await control_->commands().cancel(ada_, id); };
     wait(cancel());
     until([&] { return state(id) == "cancelled"; }, "cancelled");
     const auto left = place(id, 0);

@@ -17,13 +17,13 @@ class ControlMetrics : public ControlTest {
   protected:
     std::vector<std::string> targets(const Caller& caller) {
         std::vector<std::string> out;
-        for (const auto& one : control_->scrape_targets(caller)) {
+        for (const auto& one : control_->exposition().scrape_targets(caller)) {
             out.push_back(one.job);
         }
         return out;
     }
     Result<MetricsBody> one(const std::string& id, const Caller& caller, const char* accept = "") {
-        return control_->job_metrics(caller, id, {}, accept);
+        return control_->exposition().job_metrics(caller, id, {}, accept);
     }
     const Caller bob_{"bob", false, true};
     const Caller viewer_{"", false, false, true};
@@ -37,7 +37,7 @@ TEST_F(ControlMetrics, AJobIsATargetFromItsAllocationToItsEndAndForWhoMaySeeIt) 
     EXPECT_THAT(targets(viewer_), testing::ElementsAre(id));
     EXPECT_THAT(targets(ada_), testing::ElementsAre(id));
     EXPECT_THAT(targets(bob_), IsEmpty());
-    const auto target = control_->scrape_targets(ada_).front();
+    const auto target = control_->exposition().scrape_targets(ada_).front();
     EXPECT_EQ(target.user, "ada");
     EXPECT_EQ(target.name, "t");
     EXPECT_EQ(target.framework, "command");
@@ -73,7 +73,7 @@ TEST_F(ControlMetrics, WithoutJobsThereIsTheDaemonAlone) {
     TestAgent second;
     const std::string id = start_job_with(first, second);
     EXPECT_THAT(metrics_text(), HasSubstr(id));
-    const std::string own = control_->own_metrics("").body;
+    const std::string own = control_->exposition().own_metrics("").body;
     EXPECT_THAT(own, Not(HasSubstr(id)));
     EXPECT_THAT(own, HasSubstr("lockstep_jobs{state=\"running\"} 1\n"));
     EXPECT_THAT(own, HasSubstr("lockstep_agents_connected 2\n"));

@@ -33,9 +33,11 @@ class OnceTest : public ControlTest {
         std::string id = id_;
         Answer done = fail(Errc::internal, "not asked");
         if (command == Command::restart) {
-            done = co_await control_->restart(std::move(caller), std::move(id), std::move(key));
+            done = co_await control_->commands().restart(std::move(caller), std::move(id),
+                                                         std::move(key));
         } else {
-            done = co_await control_->checkpoint(std::move(caller), std::move(id), std::move(key));
+            done = co_await control_->commands().checkpoint(std::move(caller), std::move(id),
+                                                            std::move(key));
         }
         *out = std::move(done);
     }
@@ -154,7 +156,7 @@ TEST_F(OnceTest, ARestartBehindACancelIsNotPromised) {
     stop_ranks(1);
     until([&] { return state(id_) == "restarting"; }, "restarting");
     scheduler_.obeys = false;  // the allocation stays, so that the job does not end at once
-    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id_); };
+    auto cancel = [&]() -> Task<void> { co_await control_->commands().cancel(ada_, id_); };
     wait(cancel());
     EXPECT_FALSE(restart("late").has_value());
     EXPECT_EQ(keys_of("restart_requested"), std::vector<std::string>{"first"});

@@ -16,7 +16,8 @@ class ProfileTest : public ControlTest {
         Result<Json> out = fail(Errc::internal, "not run");
         auto run = [&]() -> Task<void> {
             ProfileQuery query{ranks, how_long};
-            const auto text = co_await control_->take_profile(ada_, id_, std::move(query));
+            const auto text =
+                co_await control_->commands().take_profile(ada_, id_, std::move(query));
             out = text ? parse_json(*text) : Result<Json>{fail(text.error())};
         };
         wait(run());

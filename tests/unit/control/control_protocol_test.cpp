@@ -337,7 +337,7 @@ TEST_F(ProtocolTest, ALargeJobsNextGenerationFollowsWithoutATick) {
     until([&] { return state(id) == "running"; }, "running");
     bool asked = false;
     auto restart = [&]() -> Task<void> {
-        const auto done = co_await control_->restart(ada_, id, "");
+        const auto done = co_await control_->commands().restart(ada_, id, "");
         asked = done.has_value();
     };
     wait(restart());
@@ -362,7 +362,7 @@ TEST_F(ProtocolTest, ANodeThatComesBackWhileRanksAreStoppedIsToldToStopThem) {
     call_in(2);
     start_all(2);
     until([&] { return state(id) == "running"; }, "running");
-    auto restart = [&]() -> Task<void> { co_await control_->restart(ada_, id, ""); };
+    auto restart = [&]() -> Task<void> { co_await control_->commands().restart(ada_, id, ""); };
     wait(restart());
     until([&] { return last<wire::Abort>(1) != nullptr; }, "ABORT");
     agents_[1].session->on_closed();

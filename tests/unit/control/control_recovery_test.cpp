@@ -410,7 +410,7 @@ TEST_F(RecoveryTest, ACancelWhileTheRanksAreBeingStoppedEndsTheJob) {
     const std::string id = start();
     exits(1, 1, 3);
     until([&] { return aborted(0, 1); }, "ABORT");
-    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id); };
+    auto cancel = [&]() -> Task<void> { co_await control_->commands().cancel(ada_, id); };
     wait(cancel());
     until([&] { return last<wire::Stop>(0) != nullptr; }, "STOP");
     exits(0, 1, 143, true);
@@ -446,9 +446,9 @@ TEST_F(RecoveryTest, ARestartAskedForIsOneGenerationMoreAndIsNotCounted) {
     const std::string id = start(0, R"({"max_restarts":0})");
     Errc refused = Errc::internal;
     auto restart = [&]() -> Task<void> {
-        const auto done = co_await control_->restart(ada_, id, "");
+        const auto done = co_await control_->commands().restart(ada_, id, "");
         EXPECT_TRUE(done.has_value()) << done.error().message;
-        const auto again = co_await control_->restart(ada_, id, "");
+        const auto again = co_await control_->commands().restart(ada_, id, "");
         EXPECT_TRUE(again.has_value()) << "asked for twice: once";
     };
     wait(restart());
@@ -464,7 +464,7 @@ TEST_F(RecoveryTest, ARestartAskedForIsOneGenerationMoreAndIsNotCounted) {
     exits(1, 2, 0);
     until([&] { return state(id) == "succeeded"; }, "succeeded");
     auto late = [&]() -> Task<void> {
-        const auto done = co_await control_->restart(ada_, id, "");
+        const auto done = co_await control_->commands().restart(ada_, id, "");
         refused = done ? Errc::internal : done.error().code;
     };
     wait(late());

@@ -290,7 +290,7 @@ TEST_F(ControlSlurmTest, WhatSlurmStillEndsIsSaidOfAJobThatIsBeingCancelled) {
     wait([&]() -> Task<void> {
         Caller caller = ada_;
         std::string job = id;
-        co_await control_->cancel(std::move(caller), std::move(job));
+        co_await control_->commands().cancel(std::move(caller), std::move(job));
     }());
     until([&] { return show(id).value("pending_reason", "") == "waits for Slurm to end node n1"; },
           "it is said");

@@ -92,7 +92,7 @@ TEST_F(ControlSlurmTest, TheLogSaysOfAJobWhoSubmittedAndCancelledItAndWarnsOfOne
     until([&] { return scheduler_id(id) == "17"; }, "placed");
     EXPECT_THAT(log.text(),
                 HasSubstr("level=info msg=\"job submitted\" job=" + id + " name=t user=ada\n"));
-    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id); };
+    auto cancel = [&]() -> Task<void> { co_await control_->commands().cancel(ada_, id); };
     wait(cancel());
     EXPECT_THAT(log.text(), HasSubstr("level=info msg=\"cancel requested\" job=" + id +
                                       " user=ada slurm_job_id=17\n"));

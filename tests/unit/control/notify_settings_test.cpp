@@ -167,7 +167,7 @@ TEST_F(NotifyControlTest, AnEndIsStoredWithItsNotices) {
         << "the nodes need not know it";
     auto cancel = [&]() -> Task<void> {
         Caller caller = ada_;
-        const auto done = co_await control_->cancel(std::move(caller), job->id);
+        const auto done = co_await control_->commands().cancel(std::move(caller), job->id);
         EXPECT_TRUE(done.has_value());
     };
     wait(cancel());

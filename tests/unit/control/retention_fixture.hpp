@@ -42,7 +42,7 @@ class RetentionTest : public ControlTest {
         return ended_now(id);
     }
     std::string ended_now(const std::string& id) {
-        EXPECT_TRUE(run(control_->cancel(user_, id)).has_value());
+        EXPECT_TRUE(run(control_->commands().cancel(user_, id)).has_value());
         until([&] { return state(id) == "cancelled"; }, "cancelled");
         write(runs(id) / "a1" / "rank-00000.log", 10'000);
         write(runs(id) / "a1" / "evidence" / "gen-1" / "state", 10'000);

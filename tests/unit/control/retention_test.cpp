@@ -38,7 +38,7 @@ TEST_F(RetentionTest, OfARemovedJobNothingIsLeft) {
     const std::string id = ended();
     const std::string other = ended();
     std::vector<std::string> heard;
-    const auto stream = control_->subscribe([&](const StreamMessage& message) {
+    const auto stream = control_->stream().subscribe([&](const StreamMessage& message) {
         heard.push_back(message.event + " " + message.topic);
     });
     ASSERT_TRUE(remove(id).has_value());
@@ -82,7 +82,7 @@ TEST_F(RetentionTest, AJobThatUsesTheFolderOfOneInAnEarlierRunsDirectoryKeepsItT
     const std::string user =
         submitted(R"(,"checkpoint":{"directory":")" + (runs(id) / "checkpoints").string() + "\"}");
     EXPECT_EQ(remove(id).error().code, Errc::conflict) << "while it is not over";
-    EXPECT_TRUE(run(control_->cancel(ada_, user)).has_value());
+    EXPECT_TRUE(run(control_->commands().cancel(ada_, user)).has_value());
     until([&] { return state(user) == "cancelled"; }, "cancelled");
     EXPECT_EQ(remove(id).error().code, Errc::conflict) << "and after";
     EXPECT_TRUE(fs::exists(runs(id) / "checkpoints" / "step-10"));
@@ -175,7 +175,7 @@ TEST_F(RetentionTest, AJobThatAnotherWaitsForStays) {
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().code, Errc::conflict);
     EXPECT_NE(refused.error().message.find(second), std::string::npos) << refused.error().message;
-    ASSERT_TRUE(run(control_->cancel(ada_, second)).has_value());
+    ASSERT_TRUE(run(control_->commands().cancel(ada_, second)).has_value());
     until([&] { return state(second) == "cancelled"; }, "the one that waited is over");
     const auto soon = remove(first);
     ASSERT_FALSE(soon.has_value());
@@ -329,7 +329,7 @@ TEST_F(RetentionTest, AJobStaysWhileAnotherHasItsFilesInItsFolder) {
     const std::string second = submitted(where);
     EXPECT_THAT(remove(first).error().message, HasSubstr(second + ", which is not over, uses"));
     EXPECT_EQ(remove(first, true).error().code, Errc::conflict);
-    EXPECT_TRUE(run(control_->cancel(ada_, second)).has_value());
+    EXPECT_TRUE(run(control_->commands().cancel(ada_, second)).has_value());
     until([&] { return state(second) == "cancelled"; }, "cancelled");
     EXPECT_THAT(remove(first).error().message, HasSubstr(second + " has files in its folder"));
     days_pass(40);

@@ -82,7 +82,7 @@ class SignatureUseTest : public ControlTest {
         const auto run = [&]() -> Task<void> {
             Caller caller = ada_;
             std::string job = id;
-            auto cancelling = control_->cancel(std::move(caller), std::move(job));
+            auto cancelling = control_->commands().cancel(std::move(caller), std::move(job));
             EXPECT_TRUE(co_await std::move(cancelling));
         };
         wait(run());

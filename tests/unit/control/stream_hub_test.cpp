@@ -11,7 +11,7 @@ class StreamHubTest : public ControlTest {
   protected:
     // What a caller holds while following; it points to nothing, so its count says whether it is.
     bool follows(const Caller& caller, const std::string& topic) {
-        return control_->follow(caller, topic).use_count() > 0;
+        return control_->stream().follow(caller, topic).use_count() > 0;
     }
     TestAgent first_, second_;
 };
@@ -49,8 +49,8 @@ TEST_F(StreamHubTest, ASubmissionThatAnOlderVersionStoredShowsNoSecretOfASweep) 
 TEST_F(StreamHubTest, NothingIsMadeForAStranger) {
     const std::string id = start_job_with(first_, second_);
     std::vector<std::string> heard;
-    const auto stream =
-        control_->subscribe([&](const StreamMessage& message) { heard.push_back(message.topic); });
+    const auto stream = control_->stream().subscribe(
+        [&](const StreamMessage& message) { heard.push_back(message.topic); });
     const auto report = [&](std::uint64_t seq) {
         clock_.advance(std::chrono::seconds{1});
         first_.session->on_binary(batch(seq, 0, static_cast<std::int64_t>(seq)));
@@ -62,10 +62,11 @@ TEST_F(StreamHubTest, NothingIsMadeForAStranger) {
             "acknowledged");
     };
     const auto ranks = [&] { return std::count(heard.begin(), heard.end(), "ranks." + id); };
-    const auto strange = control_->follow(Caller{"eve", false, true, false}, "ranks." + id);
+    const auto strange =
+        control_->stream().follow(Caller{"eve", false, true, false}, "ranks." + id);
     report(1);
     EXPECT_EQ(ranks(), 0);
-    const auto own = control_->follow(ada_, "ranks." + id);
+    const auto own = control_->stream().follow(ada_, "ranks." + id);
     report(2);
     until([&] { return ranks() > 0; }, "the owner's snapshot");
 }

@@ -29,7 +29,10 @@ class FakeGate final : public AgentGate {
     std::vector<std::string> tickets, remotes;
 };
 
-class FakeControl final : public Control {
+class FakeControl final : public Control,
+                          public Commands,
+                          public JobStream,
+                          public MetricsExposition {
   public:
     template <class T>
     using Answer = Task<Result<T>>;
@@ -74,11 +77,11 @@ class FakeControl final : public Control {
     }
     Answer<std::string> cancel(Caller, std::string id) override { co_return text(id); }
     Task<SubmitResult<CommandDone>> restart(Caller, std::string id, std::string key) override {
-        commands.push_back("restart " + key);
+        commands_given.push_back("restart " + key);
         co_return commanded(id);
     }
     Task<SubmitResult<CommandDone>> checkpoint(Caller, std::string id, std::string key) override {
-        commands.push_back("checkpoint " + key);
+        commands_given.push_back("checkpoint " + key);
         co_return commanded(id);
     }
     Answer<std::string> cancel_sweep(Caller, std::string) override {
@@ -240,6 +243,9 @@ class FakeControl final : public Control {
         }
         co_return Status{};
     }
+    Commands& commands() override { return *this; }
+    JobStream& stream() override { return *this; }
+    MetricsExposition& exposition() override { return *this; }
     AgentGate& agents() override { return gate; }
 
     void publish(const StreamMessage& message) {
@@ -257,7 +263,7 @@ class FakeControl final : public Control {
     FakeGate gate;
     std::vector<Caller> callers;
     std::vector<SubmitRequest> submissions;
-    std::vector<std::string> commands;  // restart and checkpoint, with their keys
+    std::vector<std::string> commands_given;  // restart and checkpoint, with their keys
     std::vector<JobQuery> queries;
     std::vector<SeriesQuery> series_queries;
     std::vector<HeatmapQuery> heatmap_queries;

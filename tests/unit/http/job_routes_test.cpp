@@ -136,9 +136,10 @@ TEST_F(RoutesTest, ACommandHandsOverItsKeyAndSaysIfItHadBeenDone) {
         EXPECT_EQ(again.body, R"({"asked":")" + std::string{kJob} + R"(","already_done":true})");
         EXPECT_EQ(again.header("Idempotency-Replayed"), "true");
         EXPECT_EQ(call("POST", target).status, 200) << "without one";
-        EXPECT_EQ(control_.commands, (std::vector<std::string>{command + " key-1",
-                                                               command + " key-1", command + " "}));
-        control_.commands.clear();
+        EXPECT_EQ(
+            control_.commands_given,
+            (std::vector<std::string>{command + " key-1", command + " key-1", command + " "}));
+        control_.commands_given.clear();
     }
 }
 
@@ -152,7 +153,7 @@ TEST_F(RoutesTest, ACommandsKeyIsRefusedAsThatOfASubmission) {
                 400)
                 << key;
         }
-        EXPECT_TRUE(control_.commands.empty());
+        EXPECT_TRUE(control_.commands_given.empty());
         const std::vector<std::pair<SubmitError, int>> table{
             {{SubmitFailure::key_reused, Errc::conflict, "reused: it was another command's"}, 422},
             {Error{Errc::conflict, "nothing runs"}, 409},
@@ -167,7 +168,7 @@ TEST_F(RoutesTest, ACommandsKeyIsRefusedAsThatOfASubmission) {
                 << error.message;
         }
         control_.submit_error.reset();
-        control_.commands.clear();
+        control_.commands_given.clear();
     }
 }
 
