@@ -14,10 +14,8 @@ namespace {
 // Whether the attempt has had this generation. Telemetry of others is refused: each number would
 // get rows and chunks of its own, and an agent could name as many as it likes.
 bool has_begun(const Job& job, std::int32_t attempt, std::uint32_t generation) {
-    const auto found = std::find_if(job.attempts.begin(), job.attempts.end(),
-                                    [&](const Attempt& one) { return one.number == attempt; });
-    const bool any = found != job.attempts.end() && !found->generations.empty();
-    return generation <= (any ? static_cast<std::uint32_t>(found->generations.back().number) : 0);
+    const Generation* newest = newest_generation(job, attempt);
+    return generation <= (newest != nullptr ? static_cast<std::uint32_t>(newest->number) : 0);
 }
 
 // What NCCL's RAS tells one agent of all ranks.
@@ -131,7 +129,9 @@ void AgentLink::on_beat(const wire::Beat& beat) {
     }
 }
 
-// The newest of a node is what /metrics shows; history has its part. Nothing is acknowledged.
+// The newest of a node is what /metrics shows; history has its part. Nothing is acknowledged. A
+// node's GPUs are used by its own ranks alone: what it says of others is left out, or its values
+// would be theirs.
 void AgentLink::on_gpus(std::string_view bytes) {
     auto batch = decode_gpu_batch(bytes);
     if (!batch) {
@@ -141,6 +141,13 @@ void AgentLink::on_gpus(std::string_view bytes) {
     }
     if (accepted && batch->node_rank == static_cast<std::uint32_t>(node_rank)) {
         last_heard = actor_->context().clock.steady();
+        const Generation* newest = newest_generation(actor_->job(), attempt());
+        const std::size_t foreign = std::erase_if(batch->uses, [&](const GpuUse& use) {
+            return !runs_rank(newest, actor_->job().spec.ranks_per_node(), node_rank, use.rank);
+        });
+        if (foreign > 0) {
+            actor_->context().metrics.ingest_dropped(telemetry::DropReason::bad_frame, foreign);
+        }
         on_gpus_(shared_from_this(), *batch);
         actor_->context().gpus.take({actor_->job().id.value, node_rank}, node, std::move(*batch),
                                     actor_->context().now_seconds());

@@ -22,6 +22,13 @@ inline const Generation* find_generation(const Job& job, std::int32_t attempt,
     return found == at->generations.rend() ? nullptr : &*found;
 }
 
+// The newest of the attempt, for what names no generation. nullptr: it has had none.
+inline const Generation* newest_generation(const Job& job, std::int32_t attempt) {
+    const auto at = std::find_if(job.attempts.begin(), job.attempts.end(),
+                                 [&](const Attempt& one) { return one.number == attempt; });
+    return at == job.attempts.end() || at->generations.empty() ? nullptr : &at->generations.back();
+}
+
 // `slot`: the allocation's node. `rank`: as the agent says it, also a negative one. False without
 // a generation.
 inline bool runs_rank(const Generation* generation, std::int32_t ranks_per_node, std::int32_t slot,

@@ -55,6 +55,28 @@ TEST_F(ControlGpus, TheNewestLookIsShownOfItsOwnNodeOnly) {
     EXPECT_TRUE(first.peer->closed.empty());
 }
 
+// Its values were shown as those of a rank that runs elsewhere.
+TEST_F(ControlGpus, ANodesGpuIsUsedByItsOwnRanksOnly) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    first.session->on_binary(frame(0, 0.5, {{0, 3, 7}, {1, 3, 8}, {1'000'000, 3, 9}}));
+    const std::vector<telemetry::RankGpu> uses = context_->gpus.ranks(id, context_->now_seconds());
+    ASSERT_EQ(uses.size(), 1U);
+    EXPECT_EQ(uses[0].rank, 0U);
+    const std::string body = metrics();
+    EXPECT_THAT(body, HasSubstr("rank=\"0\",node=\"n0\",local_rank=\"0\",gpu=\"3\"} 1\n"));
+    EXPECT_THAT(body, HasSubstr("lockstep_ingest_dropped_samples_total{reason=\"bad_frame\"} 2\n"));
+    EXPECT_TRUE(first.peer->closed.empty());
+    const auto kept = [&] {
+        const telemetry::JobSeries* series = context_->series.find(id);
+        return series != nullptr && series->gpus().directory().size() == 1;
+    };
+    until(kept, "the history has the GPU");
+    const telemetry::GpuDirectory& history = context_->series.find(id)->gpus().directory();
+    EXPECT_EQ(history.at(0).ranks, std::vector<std::uint32_t>{0});
+}
+
 TEST_F(ControlGpus, ADamagedFrameEndsTheConnectionAndIsCounted) {
     TestAgent first;
     TestAgent second;
