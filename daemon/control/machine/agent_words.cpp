@@ -13,17 +13,6 @@
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-// What a node says stands, but not under the number of a rank of another one.
-std::int32_t own_rank(const Job& job, const Agent& link, std::int32_t generation,
-                      std::int32_t rank) {
-    const bool own = runs_rank(find_generation(job, link.attempt(), generation),
-                               job.spec.ranks_per_node(), link.node_rank, rank);
-    return own ? rank : -1;
-}
-
-}  // namespace
 
 void hear_exit(Draft& draft, const AttemptRun& run, const AgentPtr& link,
                const wire::Exited& exited) {
@@ -57,7 +46,7 @@ void hear_fault(Draft& draft, const AgentPtr& link, const wire::Fault& fault) {
     event::FaultSeen seen;
     seen.attempt = draft.job().attempt()->number;
     seen.generation = fault.generation;
-    seen.rank = fault.rank;
+    seen.rank = own_rank(draft.job(), *link, fault.generation, fault.rank);
     seen.node = link->node;
     const auto kind = parse_cause_class(fault.cause_class);
     const bool persons = kind == CauseClass::restart_requested ||

@@ -1,5 +1,6 @@
 #include "daemon/control/machine/checkpoints.hpp"
 
+#include "daemon/control/machine/rank_owner.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
@@ -38,7 +39,8 @@ void save_asked(Draft& draft, const AttemptRun& run, const AgentPtr& link,
             });
         };
         const bool first = !run.generation.time_limit_told && told(false) == 0;
-        const bool deaf = asked.rank >= 0 && asked.rank < job.world_size();
+        const std::int32_t rank = own_rank(job, *link, asked.generation, asked.rank);
+        const bool deaf = rank >= 0;
         if (first || (deaf && run.generation.deaf_told + told(true) < limits::kDeafRankEvents)) {
             event::CheckpointRequested requested;
             requested.attempt = job.attempt()->number;
@@ -46,9 +48,9 @@ void save_asked(Draft& draft, const AttemptRun& run, const AgentPtr& link,
             requested.by = "time limit";
             requested.signal = job.spec.checkpoint.signal;
             if (deaf) {
-                requested.rank = asked.rank;
+                requested.rank = rank;
                 requested.node = link->node;
-                requested.message = "rank " + std::to_string(asked.rank) + " did not get it: " +
+                requested.message = "rank " + std::to_string(rank) + " did not get it: " +
                                     printable(asked.problem).substr(0, limits::kTextBytes);
             }
             draft.add(std::move(requested));

@@ -3,6 +3,7 @@
 #include "daemon/control/machine/desync.hpp"
 #include "daemon/control/machine/hang_words.hpp"
 #include "daemon/control/machine/rank_findings.hpp"
+#include "daemon/control/machine/rank_owner.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/model/recovery.hpp"
@@ -267,8 +268,9 @@ void examined(Draft& draft, AttemptRun& run, const AgentPtr& link, const wire::E
     if (run.generation.evidence && is_current(draft.before(), *link, examined.generation) &&
         examined.ranks.size() <= static_cast<std::size_t>(draft.before().spec.ranks_per_node()) &&
         run.generation.evidence->awaited.erase(link->node_rank) == 1) {
-        run.generation.evidence->ranks.insert(run.generation.evidence->ranks.end(),
-                                              examined.ranks.begin(), examined.ranks.end());
+        const auto own = of_own_ranks(draft.before(), *link, examined.generation, examined.ranks);
+        run.generation.evidence->ranks.insert(run.generation.evidence->ranks.end(), own.begin(),
+                                              own.end());
         draft.at_once.add(effect::LookAgain{});
     }
 }
@@ -279,9 +281,7 @@ void evidence_saved(Draft& draft, AttemptRun& run, const AgentPtr& link,
         saved.ranks.size() <= static_cast<std::size_t>(draft.before().spec.ranks_per_node()) &&
         run.generation.evidence->unsaved.erase(link->node_rank) == 1) {
         for (const wire::RankEvidence& one : saved.ranks) {
-            if (one.rank >= 0 &&
-                draft.before().live_generation()->slot_of(
-                    one.rank / draft.before().spec.ranks_per_node()) == link->node_rank) {
+            if (own_rank(draft.before(), *link, saved.generation, one.rank) >= 0) {
                 run.generation.evidence->saved.push_back(cleaned(one));
             }
         }

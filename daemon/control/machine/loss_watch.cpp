@@ -1,6 +1,7 @@
 #include "daemon/control/machine/loss_watch.hpp"
 
 #include "daemon/control/machine/rank_exit.hpp"
+#include "daemon/control/machine/rank_owner.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -263,6 +264,9 @@ bool LossWatch::read_result_of(Draft& draft, std::int32_t slot) const {
         claim == attempt.claims.end() ? "node " + std::to_string(slot) : claim->second.node;
     const std::int32_t number = attempt.number;
     for (const auto& exit : result->exits) {
+        if (!runs_rank(live, draft.job().spec.ranks_per_node(), slot, exit.rank)) {
+            continue;  // another node's, whose end is for that one to say
+        }
         event::RankExited out = rank_exited(exit);
         out.attempt = number;
         out.node = name;

@@ -2,10 +2,12 @@
 // any thread.
 #pragma once
 
+#include "daemon/control/machine/agent.hpp"
 #include "job/model/job.hpp"
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 namespace lockstep {
 
@@ -35,6 +37,24 @@ inline bool runs_rank(const Generation* generation, std::int32_t ranks_per_node,
                       std::int64_t rank) {
     return generation != nullptr && rank >= 0 && rank / ranks_per_node < INT32_MAX &&
            generation->slot_of(static_cast<std::int32_t>(rank / ranks_per_node)) == slot;
+}
+
+// What a node says stands, but not under the number of another one's rank: `rank` if it is one of
+// that node's, else -1 (of no single rank).
+inline std::int32_t own_rank(const Job& job, const Agent& link, std::int32_t generation,
+                             std::int32_t rank) {
+    const bool own = runs_rank(find_generation(job, link.attempt(), generation),
+                               job.spec.ranks_per_node(), link.node_rank, rank);
+    return own ? rank : -1;
+}
+
+// Of what a node says of each of its ranks, that of others goes. `T` has `rank`.
+template <class T>
+std::vector<T> of_own_ranks(const Job& job, const Agent& link, std::int32_t generation,
+                            std::vector<T> said) {
+    std::erase_if(said,
+                  [&](const T& one) { return own_rank(job, link, generation, one.rank) < 0; });
+    return said;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "daemon/control/machine/save_round.hpp"
 
 #include "daemon/control/machine/command_once.hpp"
+#include "daemon/control/machine/rank_owner.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -116,7 +117,10 @@ void SaveRound::answer(Draft& draft, const Agent& link, const wire::CanSave& ans
                         answer.generation == asked_->generation &&
                         asked_->awaited.erase(link.node_rank) != 0;
     if (counts && answer.rank >= 0 && asked_->problem.empty()) {
-        asked_->problem = "rank " + std::to_string(answer.rank) + " on " + link.node + ": " +
+        // Of another node's rank it cannot know, but it has not said that each of its own does.
+        const std::int32_t rank = own_rank(draft.job(), link, answer.generation, answer.rank);
+        asked_->problem = (rank >= 0 ? "rank " + std::to_string(rank) : "a rank") + " on " +
+                          link.node + ": " +
                           printable(answer.problem).substr(0, limits::kTextBytes);
     }
     look(draft);

@@ -5,6 +5,7 @@
 #include "daemon/control/machine/generation/size_words.hpp"
 #include "daemon/control/machine/generation/world.hpp"
 #include "daemon/control/machine/profile_run.hpp"
+#include "daemon/control/machine/rank_owner.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/model/recovery.hpp"
@@ -329,8 +330,8 @@ void hear_started(Draft& draft, AttemptRun& run, const AgentPtr& link,
     }
     release_if_ready(draft, run, link);  // it may have been the last one that had not been heard
     run.processes.resize(static_cast<std::size_t>(draft.before().world_size()));
-    for (const auto& rank : started.ranks) {
-        if (rank.rank >= 0 && static_cast<std::size_t>(rank.rank) < run.processes.size()) {
+    for (const auto& rank : of_own_ranks(draft.job(), *link, started.generation, started.ranks)) {
+        if (static_cast<std::size_t>(rank.rank) < run.processes.size()) {
             run.processes[static_cast<std::size_t>(rank.rank)] = rank;
         }
     }
