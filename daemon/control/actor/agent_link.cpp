@@ -122,10 +122,9 @@ void AgentLink::on_beat(const wire::Beat& beat) {
     if (beat.offset_error_us >= 0) {
         clock_offset = ClockOffset{beat.offset_us, beat.offset_error_us};
     }
-    if (accepted && beat.dropped_rows > dropped_rows) {
+    if (accepted) {
         actor_->context().metrics.agent_dropped_reports.Increment(
-            static_cast<double>(beat.dropped_rows - dropped_rows));
-        dropped_rows = beat.dropped_rows;
+            static_cast<double>(actor_->newly_dropped(*this, beat.dropped_rows)));
     }
 }
 

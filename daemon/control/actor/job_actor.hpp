@@ -9,6 +9,7 @@
 #pragma once
 
 #include "daemon/control/actor/attempt_leftovers.hpp"
+#include "daemon/control/actor/dropped_reports.hpp"
 #include "daemon/control/actor/job_append.hpp"
 #include "daemon/control/actor/job_effects.hpp"
 #include "daemon/control/actor/job_face.hpp"
@@ -73,6 +74,10 @@ class JobActor : public std::enable_shared_from_this<JobActor>, private JobSteps
     const std::map<std::int32_t, AgentPtr>& links() const { return machine_.run().links; }
     // Whether a node of that name is the newest attempt's, as the scheduler says.
     bool was_given(const std::string& node) const { return placement_.was_given(node); }
+    // Reports that an agent's node has lost, `total` of them so far: how many of those are news.
+    std::uint64_t newly_dropped(const Agent& agent, std::uint64_t total) {
+        return dropped_.take(agent, total);
+    }
     void set_pending_reason(std::string reason) { machine_.set_pending_reason(std::move(reason)); }
 
   private:
@@ -114,6 +119,7 @@ class JobActor : public std::enable_shared_from_this<JobActor>, private JobSteps
     std::chrono::microseconds round_{0};  // what was computed since the last inputs
     bool started_ = false;
     bool stopping_ = false;
+    DroppedReports dropped_;
 };
 
 }  // namespace lockstep

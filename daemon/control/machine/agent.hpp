@@ -46,7 +46,6 @@ class Agent {
     // Among the connections of its ticket that are not accepted; nullptr: not one of them (any
     // more).
     std::shared_ptr<void> place;
-    std::uint64_t dropped_rows = 0;
     // The node's clock minus the daemon's, as the agent measures it all the time (BEAT, CLOCK):
     // what is to be subtracted from a time of that node before it is compared with another's.
     struct ClockOffset {

@@ -1,4 +1,5 @@
 // What Prometheus reads: which jobs are targets for whom, and when a job's exposition ends.
+#include "daemon/control/actor/dropped_reports.hpp"
 #include "job/model/wire/gpu_batch.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
@@ -174,6 +175,61 @@ TEST_F(ControlMetrics, AJobWhoseSecondAttemptWaitsKeepsItsSeriesWithoutThoseOfRa
     }
     EXPECT_TRUE(names.contains("lockstep_job_tokens_total"));
     EXPECT_FALSE(names.contains("lockstep_rank_loss"));
+}
+
+// Each connection began at 0: an agent that had once lost reports and lost its connection now and
+// then was an alert for ever.
+TEST_F(ControlMetrics, WhatAnAgentHasLostCountsOnceHoweverOftenItReconnects) {
+    TestAgent first;
+    TestAgent second;
+    start_job_with(first, second);
+    const auto lost = [](TestAgent& agent, std::uint64_t total) {
+        wire::Beat beat;
+        beat.generation = 1;
+        beat.dropped_rows = total;
+        agent.say(beat);
+    };
+    const auto counted = [this](const char* count) {
+        const std::string line =
+            std::string{"\nlockstep_agent_dropped_reports_total "} + count + "\n";
+        return metrics_text().find(line) != std::string::npos;
+    };
+    lost(first, 7);
+    lost(second, 100);
+    EXPECT_TRUE(counted("107"));
+    for (int i = 0; i < 3; ++i) {
+        first.session->on_closed();
+        first = hello(0, "", true);
+        until([&] { return first.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+        lost(first, 7);
+        EXPECT_TRUE(counted("107"));
+    }
+    lost(first, 9);
+    EXPECT_TRUE(counted("109")) << "those are new";
+}
+
+TEST(DroppedReports, AnotherProcessBeginsAtNothing) {
+    DroppedReports reports;
+    Agent agent{1, "10.0.0.1"};
+    agent.node_rank = 3;
+    agent.incarnation = "first";
+    EXPECT_EQ(reports.take(agent, 5), 5U);
+    EXPECT_EQ(reports.take(agent, 5), 0U);
+    Agent again{1, "10.0.0.1"};  // an elastic job's agent that was started again
+    again.node_rank = 3;
+    again.incarnation = "second";
+    EXPECT_EQ(reports.take(again, 2), 2U);
+    EXPECT_EQ(reports.take(again, 4), 2U);
+    Agent requeued{2, "10.0.0.1"};
+    requeued.node_rank = 3;
+    requeued.incarnation = "third";
+    EXPECT_EQ(reports.take(requeued, 1), 1U);
+    EXPECT_EQ(reports.take(again, 9), 0U) << "of an attempt that is over";
+    EXPECT_EQ(reports.take(requeued, 1), 0U);
+    Agent other{2, "10.0.0.2"};
+    other.node_rank = 4;
+    other.incarnation = "fourth";
+    EXPECT_EQ(reports.take(other, 1), 1U) << "of another node";
 }
 
 }  // namespace
