@@ -1,5 +1,6 @@
 #include "daemon/control/history/history_restore.hpp"
 
+#include "daemon/control/history/history_steps.hpp"
 #include "daemon/control/history/history_totals.hpp"
 #include "daemon/control/history/state_line.hpp"
 #include "daemon/control/history/telemetry_log.hpp"
@@ -78,8 +79,8 @@ bool restore_line(std::string_view line, JobSeries& series) {
     if (line.starts_with(kGpuLines)) {
         return series.gpus().restore_line(line);
     }
-    if (is_totals_line(line)) {
-        return true;  // restore_totals() reads them, after the chunks
+    if (is_totals_line(line) || is_step_times_line(line)) {
+        return true;  // read after the chunks
     }
     if (line.starts_with(kSeen)) {
         line.remove_prefix(kSeen.size());
@@ -229,6 +230,10 @@ void restore_history(const JobId& job, const StoredHistory& stored, JobSeries& s
         log::warn("the totals of stored history do not read back",
                   {{"job", job.value}, {"what", done.error().message}});
     }
+    if (const Status done = restore_step_times(stored.state, series); !done) {
+        log::warn("the step times of stored history do not read back",
+                  {{"job", job.value}, {"what", done.error().message}});
+    }
     telemetry::History& history = series.keep_history();
     history.newest_chunk = stored.newest_chunk;
     history.complete = complete;
@@ -302,7 +307,8 @@ std::string encode_state(const JobSeries& series) {
         out += '\n';
     }
     // Last what versions came to know last: one that does not know it reads what is above.
-    return out + series.gpus().directory().text() + encode_totals(series);
+    return out + series.gpus().directory().text() + encode_totals(series) +
+           encode_step_times(series);
 }
 
 telemetry::GpuDirectory read_gpus(std::string_view text) {

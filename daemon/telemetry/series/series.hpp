@@ -103,6 +103,9 @@ class JobSeries {
     // rows count, which may be a part of all there were. Of `ranks`, by rank, those that are absent
     // have counted nothing; `earlier` is what no rank's own totals contain (earlier_totals()).
     void restore_totals(const std::vector<RankTotals>& ranks, const JobTotals& earlier);
+    // The same of how long steps took: the rows are there rank by rank, and what a rank says of its
+    // phases belongs to the moment at which it does.
+    void restore_step_times(const StepTimes& times) { step_times_ = times; }
     // (attempt, node) → number of its newest batch.
     const std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t>& seen() const {
         return seen_;
@@ -123,7 +126,6 @@ class JobSeries {
     // The same of all ranks, column by column: for walks over all of them.
     const NewestReports& newest() const { return newest_; }
     const RecentSteps& recent() const { return recent_; }
-    // After a restart of the daemon from what history has kept of them.
     const StepTimes& step_times() const { return step_times_; }
     // The number of the newest batch of a node in an attempt; 0 if there was none.
     std::uint64_t last_batch(std::int32_t attempt, std::int32_t node_rank) const;
@@ -143,8 +145,6 @@ class JobSeries {
 
     // How old a rank's last report is at `now`, seconds; nothing if it never reported.
     std::optional<double> report_age(std::size_t rank, double now) const;
-    // Whether it is young enough to count: ≤ max(3 × the rank's usual interval, 30 s).
-    bool reporting(std::size_t rank, double now) const { return newest_.reporting(rank, now); }
 
     // Series held (rank × metric) and what they take, bytes. Neither costs a walk over the ranks.
     std::size_t series() const { return series_; }

@@ -23,14 +23,40 @@ double most_in(std::size_t bucket) {
 
 }  // namespace
 
+StepTimes::State StepTimes::state() const {
+    State out{start_, step_, at_, seconds_, counts_, paused_};
+    out.newest.reserve(count_);
+    for (std::size_t i = 0; i < count_; ++i) {
+        out.newest.push_back(newest_[(next_ + kWindow - count_ + i) % kWindow]);
+    }
+    return out;
+}
+
+StepTimes StepTimes::from(const State& state) {
+    StepTimes out;
+    for (const std::uint8_t bucket : state.newest) {
+        out.push_bucket(bucket);
+    }
+    out.start_ = state.start;
+    out.step_ = state.step;
+    out.at_ = state.at;
+    out.seconds_ = state.seconds;
+    out.counts_ = state.counts;
+    out.paused_ = state.paused;
+    return out;
+}
+
 void StepTimes::push(double seconds) {
-    const std::size_t bucket = bucket_of(seconds, kBuckets);
+    push_bucket(static_cast<std::uint8_t>(bucket_of(seconds, kBuckets)));
+}
+
+void StepTimes::push_bucket(std::uint8_t bucket) {
     if (count_ == kWindow) {
         --in_bucket_[newest_[next_]];
     } else {
         ++count_;
     }
-    newest_[next_] = static_cast<std::uint8_t>(bucket);
+    newest_[next_] = bucket;
     ++in_bucket_[bucket];
     next_ = (next_ + 1) % kWindow;
 }

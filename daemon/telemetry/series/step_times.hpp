@@ -11,11 +11,26 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace lockstep::telemetry {
 
 class StepTimes {
   public:
+    // All there is to it, to be stored.
+    struct State {
+        Start start;
+        std::int64_t step = -1;
+        double at = 0;
+        double seconds = 0;
+        bool counts = false;
+        bool paused = false;
+        std::vector<std::uint8_t> newest{};  // buckets of durations, the oldest first
+    };
+    State state() const;
+    // Of more than kWindow durations the last.
+    static StepTimes from(const State& state);
+
     // A report. `time`: the rank's clock, seconds since the Unix epoch; `seconds`: what it says
     // that the step took, NaN = nothing. `still_at`: when the job last stood still by the
     // scheduler's doing, as `time`; 0 = never. Rows of steps that are not the newest count for
@@ -35,6 +50,7 @@ class StepTimes {
 
   private:
     void push(double seconds);
+    void push_bucket(std::uint8_t bucket);
 
     static constexpr std::size_t kBuckets = 256;
     std::array<std::uint8_t, kWindow> newest_{};  // buckets, a ring

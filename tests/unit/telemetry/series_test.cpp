@@ -258,12 +258,12 @@ TEST(JobSeries, AForeignNanWithThePayloadOfAbsentIsANan) {
 
 TEST(JobSeries, ARankCountsAsReportingForThreeIntervalsAndAtLeastThirtySeconds) {
     JobSeries job{3};
-    EXPECT_FALSE(job.reporting(0, 5000));
+    EXPECT_FALSE(job.newest().reporting(0, 5000));
     EXPECT_EQ(job.report_age(0, 5000), std::nullopt);
     job.ingest(batch(1, 0, 0, 0, 9), 1, 5000);
     EXPECT_EQ(job.report_age(0, 5012.5), 12.5);
-    EXPECT_TRUE(job.reporting(0, 5030));
-    EXPECT_FALSE(job.reporting(0, 5030.5));
+    EXPECT_TRUE(job.newest().reporting(0, 5030));
+    EXPECT_FALSE(job.newest().reporting(0, 5030.5));
     // A rank with one step a minute may be silent for three.
     Batch slow;
     slow.seq = 1;
@@ -271,8 +271,8 @@ TEST(JobSeries, ARankCountsAsReportingForThreeIntervalsAndAtLeastThirtySeconds) 
     slow.add_row(1, 0, 1000);
     slow.add_row(1, 1, 1060);
     job.ingest(slow, 1, 5000);
-    EXPECT_TRUE(job.reporting(1, 5179));
-    EXPECT_FALSE(job.reporting(1, 5181));
+    EXPECT_TRUE(job.newest().reporting(1, 5179));
+    EXPECT_FALSE(job.newest().reporting(1, 5181));
 }
 
 TEST(JobSeries, RestoredReportsAreAsOldAsTheyAre) {
