@@ -4,6 +4,7 @@
 #include "daemon/telemetry/series/job_stats.hpp"
 #include "job/base/limits.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -124,12 +125,11 @@ bool is_totals_line(std::string_view line) {
 
 std::string encode_totals(const JobSeries& series) {
     std::string out;
-    if (series.world_size() > limits::kFullTierRanks) {
-        put_job(out, telemetry::job_totals(series));
-        return out;
-    }
-    for (std::size_t i = 0; i < series.world_size(); ++i) {
+    for (std::size_t i = 0; i < std::min(series.world_size(), limits::kFullTierRanks); ++i) {
         put_rank(out, i, series.rank(i));
+    }
+    if (series.world_size() > limits::kFullTierRanks) {
+        put_job(out, telemetry::totals_beyond(series, limits::kFullTierRanks));
     }
     return out;
 }

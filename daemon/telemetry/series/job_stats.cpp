@@ -111,6 +111,43 @@ std::optional<double> plus(std::optional<double> a, std::optional<double> b) {
     return a && b ? std::optional{*a + *b} : (a ? a : b);
 }
 
+// What has to be added to `part` for `all`; rounded so that it never becomes less than that.
+std::optional<double> rest_of(std::optional<double> all, std::optional<double> part) {
+    if (!all || !part) {
+        return all;
+    }
+    double rest = std::max(*all - *part, 0.0);  // of two infinities none
+    while (rest + *part < *all) {
+        rest = std::nextafter(rest, std::numeric_limits<double>::infinity());
+    }
+    return rest;
+}
+
+// What the first so many ranks have counted.
+JobTotals own_totals(const JobSeries& job, std::size_t ranks) {
+    const NewestReports& newest = job.newest();
+    const auto column = [&](CoreMetric metric) {
+        const auto all = newest.total(metric);
+        return all.first(std::min(ranks, all.size()));
+    };
+    JobTotals out;
+    out.samples = sum_of(column(CoreMetric::samples));
+    out.tokens = sum_of(column(CoreMetric::tokens));
+    out.checkpoint_seconds = largest_of(column(CoreMetric::checkpoint_seconds), -kNoLoss, kNoLoss);
+    if (out.checkpoint_seconds) {
+        out.checkpoint_seconds = std::max(*out.checkpoint_seconds, 0.0);
+    }
+    for (std::size_t i = 0; newest.any_nonfinite() && i < ranks; ++i) {
+        const RankSeries& rank = job.rank(i);
+        const std::uint64_t loss = rank.nonfinite(CoreMetric::loss);
+        const std::uint64_t norm = rank.nonfinite(CoreMetric::grad_norm);
+        out.nonfinite_loss += loss;
+        out.nonfinite_grad_norm += norm;
+        out.nonfinite_other += rank.nonfinite() - loss - norm;
+    }
+    return out;
+}
+
 void totals(const JobSeries& job, JobStats& stats) {
     const JobTotals all = job_totals(job);
     stats.samples_total = all.samples;
@@ -230,22 +267,27 @@ void stragglers(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
 
 // Sums over everybody who ever reported: counters must not fall when a rank goes quiet.
 JobTotals job_totals(const JobSeries& job) {
-    const NewestReports& newest = job.newest();
-    JobTotals all = job.earlier_totals();
-    all.samples = plus(all.samples, sum_of(newest.total(CoreMetric::samples)));
-    all.tokens = plus(all.tokens, sum_of(newest.total(CoreMetric::tokens)));
-    auto spent = largest_of(newest.total(CoreMetric::checkpoint_seconds), -kNoLoss, kNoLoss);
-    spent = spent ? std::optional{std::max(*spent, 0.0)} : std::nullopt;
-    all.checkpoint_seconds = plus(all.checkpoint_seconds, spent);
-    for (std::size_t i = 0; newest.any_nonfinite() && i < job.world_size(); ++i) {
-        const RankSeries& rank = job.rank(i);
-        const std::uint64_t loss = rank.nonfinite(CoreMetric::loss);
-        const std::uint64_t norm = rank.nonfinite(CoreMetric::grad_norm);
-        all.nonfinite_loss += loss;
-        all.nonfinite_grad_norm += norm;
-        all.nonfinite_other += rank.nonfinite() - loss - norm;
-    }
+    const JobTotals& earlier = job.earlier_totals();
+    JobTotals all = own_totals(job, job.world_size());
+    all.samples = plus(earlier.samples, all.samples);
+    all.tokens = plus(earlier.tokens, all.tokens);
+    all.checkpoint_seconds = plus(earlier.checkpoint_seconds, all.checkpoint_seconds);
+    all.nonfinite_loss += earlier.nonfinite_loss;
+    all.nonfinite_grad_norm += earlier.nonfinite_grad_norm;
+    all.nonfinite_other += earlier.nonfinite_other;
     return all;
+}
+
+JobTotals totals_beyond(const JobSeries& job, std::size_t ranks) {
+    JobTotals out = job_totals(job);
+    const JobTotals own = own_totals(job, std::min(ranks, job.world_size()));
+    out.samples = rest_of(out.samples, own.samples);
+    out.tokens = rest_of(out.tokens, own.tokens);
+    out.checkpoint_seconds = rest_of(out.checkpoint_seconds, own.checkpoint_seconds);
+    out.nonfinite_loss -= own.nonfinite_loss;
+    out.nonfinite_grad_norm -= own.nonfinite_grad_norm;
+    out.nonfinite_other -= own.nonfinite_other;
+    return out;
 }
 
 JobStats compute_job_stats(const JobSeries& job, double now) {

@@ -54,6 +54,9 @@ struct JobStats {
 
 // Its counters: they never fall, neither when a rank goes quiet nor with a restart of the daemon.
 JobTotals job_totals(const JobSeries& job);
+// What of them the own counters of the first so many ranks do not contain. With those it is never
+// less than all of them.
+JobTotals totals_beyond(const JobSeries& job, std::size_t ranks);
 
 // `now`: the daemon's clock, seconds since the Unix epoch.
 JobStats compute_job_stats(const JobSeries& job, double now);

@@ -120,8 +120,8 @@ class JobSeries {
     std::size_t present() const { return present_; }
     // rank < world_size(); empty() if it never reported.
     const RankSeries& rank(std::size_t rank) const { return ranks_[rank].series; }
-    // What the job had counted before its ranks' own totals begin: of a job with many ranks these
-    // are not stored. Nothing otherwise. All of it: job_totals() (job_stats.hpp).
+    // What the job had counted before its ranks' own totals begin: of the higher ranks of a large
+    // job these are not stored. Nothing otherwise. All of it: job_totals() (job_stats.hpp).
     const JobTotals& earlier_totals() const { return earlier_; }
     // The same of all ranks, column by column: for walks over all of them.
     const NewestReports& newest() const { return newest_; }

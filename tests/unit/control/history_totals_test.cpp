@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace lockstep {
@@ -97,24 +98,65 @@ TEST(HistoryTotals, OutliveTheChunksThatTheyWereStoredWith) {
     EXPECT_EQ(encode_totals(back), "counted rank 0 20 20 0 nan 2000 50 nan\n");
 }
 
-// The ranks' own would be megabytes of state; /metrics shows them of no job of this size.
-TEST(HistoryTotals, OfALargeJobAreItsOwnAndNotThoseOfItsRanks) {
+// Of a rank beyond those that /metrics ever shows, and of one that it does: an elastic job that
+// runs on few of its nodes.
+TEST(HistoryTotals, OfALargeJobAreThoseOfItsFirstRanksAndOneOfAllOthers) {
     constexpr std::size_t kRanks = limits::kFullTierRanks + 1;
+    const auto beyond = [](std::uint64_t seq) {
+        Batch out = counting(seq);
+        std::fill(out.ranks.begin(), out.ranks.end(), static_cast<std::uint32_t>(kRanks - 1));
+        out.node_rank = 1;
+        return out;
+    };
     JobSeries live{kRanks};
     live.keep_history();
     live.ingest(counting(1), 1, 0);
-    EXPECT_EQ(encode_totals(live), "counted job 10 0 0 nan 1000 25\n");
+    live.ingest(beyond(1), 1, 0);
+    live.ingest(beyond(2), 1, 0);
+    EXPECT_EQ(encode_totals(live),
+              "counted rank 0 10 10 0 nan 1000 25 nan\n"
+              "counted job 20 0 0 nan 2000 25\n");
     for (std::uint64_t restarts = 1; restarts < 4; ++restarts) {
         const StoredHistory stored = flushed(live, false);
+        const telemetry::JobTotals before = job_totals(live);
         JobSeries back{kRanks};
         restore_history(JobId{"j"}, stored, back);
-        expect_totals(back, static_cast<double>(restarts), "after a restart");
-        EXPECT_FALSE(back.rank(0).total(CoreMetric::tokens)) << "from nothing on, not from a part";
-        EXPECT_EQ(back.rank(0).nonfinite(), 0U);
+        EXPECT_EQ(job_totals(back).tokens, before.tokens);
+        EXPECT_EQ(job_totals(back).checkpoint_seconds, before.checkpoint_seconds);
+        EXPECT_EQ(job_totals(back).nonfinite_loss, before.nonfinite_loss);
+        const double mine = 1000.0 * static_cast<double>(restarts);
+        EXPECT_EQ(back.rank(0).total(CoreMetric::tokens), mine) << "as /metrics may show it";
+        EXPECT_EQ(back.newest().nonfinite()[0], 10 * restarts);
+        EXPECT_FALSE(back.rank(kRanks - 1).total(CoreMetric::tokens)) << "from nothing on";
         back.ingest(counting(restarts + 1), 1, 0);
-        EXPECT_EQ(back.rank(0).total(CoreMetric::tokens), 1000.0);
+        back.ingest(beyond(restarts + 2), 1, 0);
+        EXPECT_EQ(job_totals(back).tokens, *before.tokens + 2000);
+        EXPECT_EQ(back.rank(kRanks - 1).total(CoreMetric::tokens), 1000.0);
         live = std::move(back);
-        expect_totals(live, static_cast<double>(restarts + 1), "and a batch");
+    }
+}
+
+// A counter that comes back smaller by the last digit is a new one, too.
+TEST(HistoryTotals, OfALargeJobNeverFallByARounding) {
+    constexpr std::size_t kRanks = limits::kFullTierRanks + 1;
+    for (int i = 1; i < 60; ++i) {
+        JobSeries live{kRanks};
+        Batch batch;
+        batch.generation = 1;
+        batch.seq = 1;
+        for (const std::size_t rank : {std::size_t{0}, kRanks - 1}) {
+            batch.add_row(static_cast<std::uint32_t>(rank), 1, 1'700'000'000.0);
+            batch.set("checkpoint_seconds", (rank == 0 ? 0.1 : 0.7) * i);
+            batch.set("samples", (rank == 0 ? 0.3 : 1e9 / 7) * i);
+        }
+        live.ingest(batch, 1, 0);
+        JobSeries back{kRanks};
+        ASSERT_TRUE(restore_totals(encode_totals(live), true, back).has_value());
+        EXPECT_GE(*job_totals(back).checkpoint_seconds, *job_totals(live).checkpoint_seconds) << i;
+        EXPECT_DOUBLE_EQ(*job_totals(back).checkpoint_seconds,
+                         *job_totals(live).checkpoint_seconds);
+        EXPECT_GE(*job_totals(back).samples, *job_totals(live).samples) << i;
+        EXPECT_DOUBLE_EQ(*job_totals(back).samples, *job_totals(live).samples);
     }
 }
 
