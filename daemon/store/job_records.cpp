@@ -15,6 +15,8 @@ namespace {
 
 constexpr const char* kJobColumns =
     "id, user, name, state, submitted_at, finished_at, last_seq, view";
+constexpr const char* kSpecificationBytes =  // 0 of a job without an event
+    ", (SELECT length(CAST(data AS BLOB)) FROM events WHERE job = jobs.id ORDER BY seq LIMIT 1)";
 
 JobRow job_row(SQLite::Statement& row) {
     JobRow out;
@@ -219,12 +221,16 @@ Result<std::vector<JobRow>> JobRecords::list(const RowQuery& query) {
         const RowConditions where = conditions(query);
         // The limit is bound: every text is compiled once and kept.
         const auto statement =
-            connection_.statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE 1" +
-                                  where.sql + " ORDER BY id DESC LIMIT ?");
+            connection_.statement(std::string{"SELECT "} + kJobColumns +
+                                  (query.specification_bytes ? kSpecificationBytes : "") +
+                                  " FROM jobs WHERE 1" + where.sql + " ORDER BY id DESC LIMIT ?");
         bind(*statement, where, query.limit);
         std::vector<JobRow> out;
         while (statement->executeStep()) {
             out.push_back(job_row(*statement));
+            if (query.specification_bytes) {
+                out.back().specification_bytes = statement->getColumn(8).getInt64();
+            }
         }
         return out;
     });

@@ -33,6 +33,8 @@ struct JobRow {
     Seq last_seq = 0;
     std::string view;                                         // the job as the API shows it
     std::vector<std::pair<std::string, std::string>> labels;  // stored with the first append
+    // Of the event that has the specification, as it is stored; where RowQuery asks for it.
+    std::int64_t specification_bytes = 0;
 };
 
 // The row of `job` with `view`; without labels.
@@ -80,6 +82,7 @@ struct RowQuery {
     std::string user, name, label_name, label_value;  // "" = any
     std::string before;                               // ids below this one; "" = from the newest
     std::size_t limit = 50;
+    bool specification_bytes = false;  // nothing is read back for them
 };
 
 // What a turn of a search came to.

@@ -1,10 +1,8 @@
 #include "daemon/control/jobs/stored_jobs.hpp"
 
-#include "daemon/store/event_records.hpp"
 #include "daemon/store/job_records.hpp"
 
 #include <utility>
-#include <variant>
 
 namespace lockstep {
 namespace {
@@ -21,20 +19,12 @@ Result<std::vector<StoredJob>> stored_jobs(Database& database, const std::string
     RowQuery query;
     query.before = before;
     query.limit = kTurn;
+    query.specification_bytes = true;
     auto rows = JobRecords{database}.list(query);
     LOCKSTEP_TRY(rows);
     std::vector<StoredJob> out;
     for (JobRow& row : *rows) {
-        const auto events = EventRecords{database}.of_job(row.id, 0, 1);
-        if (!events && events.error().code != Errc::corrupt) {
-            return fail(events.error());
-        }
-        StoredJob one{std::move(row.id), std::move(row.user), 0};
-        if (events && !events->empty()) {
-            const auto* submitted = std::get_if<event::Submitted>(&events->front().data);
-            one.bytes = submitted != nullptr ? specification_bytes(*submitted) : 0;
-        }
-        out.push_back(std::move(one));
+        out.push_back({std::move(row.id), std::move(row.user), row.specification_bytes});
     }
     return out;
 }

@@ -24,7 +24,7 @@ std::int64_t specification_bytes(const event::Submitted& submitted);
 
 // Some jobs older than `before`, from the newest to the oldest; "" = from the newest of all. None
 // if there are no more. Few, because the store has nobody else's turn meanwhile. Store thread; the
-// errors are the store's. A job whose first event does not read back takes 0.
+// errors are the store's. No specification is read back.
 Result<std::vector<StoredJob>> stored_jobs(Database& database, const std::string& before);
 
 }  // namespace lockstep

@@ -3,10 +3,11 @@
 #include "daemon/control/jobs/stored_jobs.hpp"
 #include "tests/unit/control/retention_fixture.hpp"
 
+#include <SQLiteCpp/Database.h>
 #include <gmock/gmock.h>
 
-#include <functional>
 #include <map>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -166,12 +167,17 @@ TEST_F(RetentionTest, AfterAStartSpecificationsCountAsTheyDidBefore) {
         expected[id] = context_->stored.of("bob") - had;
     }
     user_ = ada_;
+    shut_down();
+    {
+        // None is read back for its length, which took seconds of a start with many jobs.
+        SQLite::Database raw{(folder_ / "db").string(), SQLite::OPEN_READWRITE};
+        raw.exec("UPDATE events SET data = '!' || substr(data, 2)");
+    }
+    Database store = std::move(Database::open(folder_ / "db").value());
     std::map<std::string, std::int64_t> found;
     std::string before;
     for (bool more = true; more;) {
-        const std::function<Result<std::vector<StoredJob>>(Database&)> read =
-            [before](Database& db) { return stored_jobs(db, before); };
-        const auto some = run(store_->read<std::vector<StoredJob>>(read));
+        const auto some = stored_jobs(store, before);
         ASSERT_TRUE(some.has_value());
         for (const StoredJob& one : *some) {
             before = one.job.value;
