@@ -35,40 +35,48 @@ std::int64_t& part_of(DiskUse& use, const fs::path& below) {
 
 }  // namespace
 
+DiskCount::DiskCount(fs::path job_directory)
+    : job_directory_(std::move(job_directory)), folders_{job_directory_} {}
+
+bool DiskCount::next(std::int64_t most, std::chrono::steady_clock::time_point until) {
+    if (folders_.empty() || use_.partly) {
+        return false;
+    }
+    const fs::path folder = std::move(folders_.back());
+    folders_.pop_back();
+    std::error_code ec;
+    fs::directory_iterator at{folder, fs::directory_options::skip_permission_denied, ec};
+    while (!ec && at != fs::directory_iterator{}) {
+        if (use_.files >= most || std::chrono::steady_clock::now() >= until) {
+            use_.partly = true;
+            return false;
+        }
+        struct stat about{};
+        if (::lstat(at->path().c_str(), &about) == 0) {
+            constexpr std::int64_t kBlock = 512;
+            part_of(use_, at->path().lexically_relative(job_directory_)) +=
+                std::int64_t{about.st_blocks} * kBlock;
+            if (S_ISDIR(about.st_mode)) {
+                folders_.push_back(at->path());
+            } else {
+                ++use_.files;
+            }
+        }
+        at.increment(ec);
+    }
+    // It went, or became something else, or its user has made paths that nobody can open.
+    const bool ours = ec == std::errc::no_such_file_or_directory ||
+                      ec == std::errc::not_a_directory || ec == std::errc::filename_too_long;
+    use_.failed = use_.failed || (ec && !ours);
+    return true;
+}
+
 DiskUse disk_use(const fs::path& job_directory, std::int64_t most,
                  std::chrono::steady_clock::time_point until) {
-    DiskUse use;
-    // Not by recursive_directory_iterator: a folder that goes meanwhile ends all of it.
-    std::vector<fs::path> folders{job_directory};
-    while (!folders.empty()) {
-        const fs::path folder = std::move(folders.back());
-        folders.pop_back();
-        std::error_code ec;
-        fs::directory_iterator at{folder, fs::directory_options::skip_permission_denied, ec};
-        while (!ec && at != fs::directory_iterator{}) {
-            if (use.files >= most || std::chrono::steady_clock::now() >= until) {
-                use.partly = true;
-                return use;
-            }
-            struct stat about{};
-            if (::lstat(at->path().c_str(), &about) == 0) {
-                constexpr std::int64_t kBlock = 512;
-                part_of(use, at->path().lexically_relative(job_directory)) +=
-                    std::int64_t{about.st_blocks} * kBlock;
-                if (S_ISDIR(about.st_mode)) {
-                    folders.push_back(at->path());
-                } else {
-                    ++use.files;
-                }
-            }
-            at.increment(ec);
-        }
-        // It went, or became something else, or its user has made paths that nobody can open.
-        const bool ours = ec == std::errc::no_such_file_or_directory ||
-                          ec == std::errc::not_a_directory || ec == std::errc::filename_too_long;
-        use.failed = use.failed || (ec && !ours);
+    DiskCount count{job_directory};
+    while (count.next(most, until)) {
     }
-    return use;
+    return count.use();
 }
 
 std::string folder_below(const fs::path& path, const fs::path& parent) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -22,9 +23,27 @@ struct DiskUse {
     bool failed = false;  // the file system could not give all of it
 };
 
-// Links are counted, not followed; what cannot be read is left out, and so is what comes after
-// `most` files or after `until`. What goes meanwhile is no failure, and keeps nothing else from
-// being counted.
+// Counts it folder by folder. Links are counted, not followed; what cannot be read is left out.
+// What goes meanwhile is no failure, and keeps nothing else from being counted. One thread at a
+// time.
+class DiskCount {
+  public:
+    explicit DiskCount(std::filesystem::path job_directory);
+
+    // One of the folders that are left, without those in it. False: there is none, or more than is
+    // to be counted: `most` files in all, or what takes longer than `until`.
+    bool next(std::int64_t most, std::chrono::steady_clock::time_point until);
+    // So far.
+    const DiskUse& use() const { return use_; }
+
+  private:
+    std::filesystem::path job_directory_;
+    // Not a recursive_directory_iterator: a folder that goes meanwhile ends all of it.
+    std::vector<std::filesystem::path> folders_;
+    DiskUse use_{};
+};
+
+// All of it, up to `most` files and until then.
 DiskUse disk_use(const std::filesystem::path& job_directory, std::int64_t most,
                  std::chrono::steady_clock::time_point until);
 

@@ -445,5 +445,32 @@ TEST_F(RetentionTest, AFolderThatCannotBeOpenedKeepsNothingElseFromBeingCounted)
     ASSERT_EQ(std::system(("rm -rf '" + (runs(id) / "deep").string() + "'").c_str()), 0);
 }
 
+// As a job's ranks remove and replace them while it is measured.
+TEST_F(RetentionTest, AFolderThatGoesWhileItIsMeasuredKeepsNothingElseFromBeingCounted) {
+    const fs::path job = folder_ / "job";
+    for (const char* one : {"a", "b", "c", "d"}) {
+        write(job / one / "deep" / "file", 100'000);
+    }
+    const auto never = std::chrono::steady_clock::time_point::max();
+    const DiskUse whole = disk_use(job, 1000, never);
+    EXPECT_EQ(whole.files, 4);
+    DiskCount count{job};
+    ASSERT_TRUE(count.next(1000, never));  // the job's own folder: the four are known by name
+    EXPECT_EQ(count.use().files, 0);
+    fs::remove_all(job / "b");
+    fs::remove_all(job / "c");
+    write(job / "c", 10);  // no folder any more
+    int folders = 0;
+    while (count.next(1000, never)) {
+        ++folders;
+    }
+    EXPECT_EQ(folders, 6) << "two of them have a folder in them";
+    EXPECT_EQ(count.use().files, 2);
+    EXPECT_GE(count.use().other, 200'000);
+    EXPECT_LT(count.use().other, whole.other);
+    EXPECT_FALSE(count.use().failed);
+    EXPECT_FALSE(count.use().partly);
+}
+
 }  // namespace
 }  // namespace lockstep
