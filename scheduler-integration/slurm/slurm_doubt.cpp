@@ -67,7 +67,7 @@ std::optional<SlurmDoubt> parse_doubt(std::string_view text) {
 
 // Of a try of this daemon's that has ended. Without the file the next daemon waits for the whole
 // time.
-Task<void> SlurmScheduler::keep_doubt(TrackedPointer tracked) {
+Task<void> SlurmScheduler::keep_doubt(SlurmTrackedPointer tracked) {
     const SlurmDoubt doubt{options_.steady_clock, tracked->attempt.request.intent_at,
                            tracked->attempt.last_try_end};
     const std::string path = doubt_path(tracked->attempt.request);
@@ -89,7 +89,7 @@ Task<void> SlurmScheduler::keep_doubt(TrackedPointer tracked) {
 // Of an earlier daemon's try. The first daemon after one that could not write it does: nothing was
 // sent after its own start. A store that was restored from a backup does not know the tries that
 // came after it, and believes no file.
-Task<void> SlurmScheduler::take_up_doubt(TrackedPointer tracked) {
+Task<void> SlurmScheduler::take_up_doubt(SlurmTrackedPointer tracked) {
     const SlurmDoubt now{options_.steady_clock, tracked->attempt.request.intent_at,
                          tracked->attempt.last_try_end};
     if (now.clock.empty() || !tracked->attempt.request.follow_only.empty()) {

@@ -3,7 +3,6 @@
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
-#include "scheduler-integration/slurm/slurm_reason.hpp"
 #include "scheduler-integration/slurm/slurm_renamed.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
@@ -214,12 +213,12 @@ Task<void> SlurmScheduler::query() {
         log::info("Slurm answers again");
     }
     take_answer(*table, asked);
-    measure_waits();
+    measure_waits(counters_, tracked_, begun_, options_.waited);
     co_await audit(*table);
     free_turns();
     ask_some(asked);
     // A copy: what is settled may be forgotten meanwhile.
-    const std::map<std::string, TrackedPointer> all = tracked_;
+    const SlurmTrackedMap all = tracked_;
     for (const auto& [name, tracked] : all) {
         co_await settle(tracked, asked);
         tell(*tracked);
@@ -306,60 +305,7 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
     }
 }
 
-void SlurmCounters::count_reason(std::string reason, std::uint64_t how_many) {
-    const bool room =
-        pending_reasons.size() < limits::kWaitReasons || pending_reasons.count(reason) > 0;
-    pending_reasons[room ? std::move(reason) : "other"] += how_many;
-}
-
-void SlurmCounters::count_jobs(PartitionAndState where, std::uint64_t how_many) {
-    std::size_t partitions = 0;
-    const std::string* last = nullptr;
-    for (const auto& [one, count] : jobs) {
-        partitions += last == nullptr || *last != one.first ? 1 : 0;
-        last = &one.first;
-    }
-    const auto known = jobs.lower_bound({where.first, ""});
-    if (partitions >= limits::kWaitReasons &&
-        (known == jobs.end() || known->first.first != where.first)) {
-        where.first = "other";
-    }
-    jobs[std::move(where)] += how_many;
-}
-
-// What is in Slurm, what has started since this daemon has, and why what waits does.
-void SlurmScheduler::measure_waits() {
-    counters_.pending_reasons.clear();
-    counters_.jobs.clear();
-    for (const auto& [key, tracked] : tracked_) {
-        const SlurmAttempt& attempt = tracked->attempt;
-        if (attempt.stage != SlurmAttempt::Stage::known || !attempt.seen) {
-            continue;
-        }
-        const SlurmJob& job = *attempt.seen;
-        const SlurmPhase phase = job.verdict().phase;
-        const bool waits = phase == SlurmPhase::queued || phase == SlurmPhase::held ||
-                           phase == SlurmPhase::blocked;
-        if (waits) {
-            counters_.count_reason(reason_code(job.reason), 1);
-        }
-        if (phase != SlurmPhase::ended && job.state.base != SlurmBase::none) {
-            counters_.count_jobs({job.partition, std::string{to_string(job.state.base)}}, 1);
-        }
-        // What is cancelled while it waits has a start, too, but never a node.
-        const bool started = !waits && phase != SlurmPhase::requeueing && !job.nodes.empty() &&
-                             job.submitted_at > 0 && job.started_at >= job.submitted_at;
-        if (started && tracked->wait_told != attempt.id && job.started_at * 1000 >= begun_) {
-            tracked->wait_told = attempt.id;
-            if (options_.waited) {
-                options_.waited(job.partition,
-                                static_cast<double>(job.started_at - job.submitted_at));
-            }
-        }
-    }
-}
-
-void SlurmScheduler::tell(Tracked& tracked) {
+void SlurmScheduler::tell(SlurmTracked& tracked) {
     const Observation seen = observe(tracked.attempt, reachable_, unreachable_why_);
     std::string now = signature(seen);
     if (now != tracked.told) {

@@ -67,7 +67,7 @@ std::optional<SlurmAttempt::Copy> parse_slurm_job(std::string_view text) {
 }
 
 // Once for each job. Without the file a job that is renamed while no lockstepd runs counts as lost.
-void SlurmScheduler::keep_job(const TrackedPointer& tracked) {
+void SlurmScheduler::keep_job(const SlurmTrackedPointer& tracked) {
     const SlurmAttempt& attempt = tracked->attempt;
     if (attempt.stage != SlurmAttempt::Stage::known || !attempt.seen || attempt.ended() ||
         attempt.seen->submitted_at <= 0 || stopped_ ||
@@ -79,7 +79,7 @@ void SlurmScheduler::keep_job(const TrackedPointer& tracked) {
     tasks_.spawn("seen", write_job(tracked));
 }
 
-Task<void> SlurmScheduler::write_job(TrackedPointer tracked) {
+Task<void> SlurmScheduler::write_job(SlurmTrackedPointer tracked) {
     const SlurmAttempt::Copy job = tracked->kept;
     const std::function<Status()> write = [path = slurm_job_path(tracked->attempt.request), job] {
         return replace_file(path, to_text(job), 0600);
@@ -90,7 +90,7 @@ Task<void> SlurmScheduler::write_job(TrackedPointer tracked) {
     }
 }
 
-Task<void> SlurmScheduler::take_up_job(TrackedPointer tracked) {
+Task<void> SlurmScheduler::take_up_job(SlurmTrackedPointer tracked) {
     using Known = std::optional<SlurmAttempt::Copy>;
     const std::function<Known()> read = [path = slurm_job_path(tracked->attempt.request)] {
         const auto text = read_plain_file(path, kSlurmJobBytes);

@@ -100,7 +100,7 @@ Cluster SlurmScheduler::cluster() {
 
 // --- attempts ------------------------------------------------------------------------------------
 
-SlurmScheduler::TrackedPointer SlurmScheduler::find(const JobId& job, std::int32_t attempt) const {
+SlurmTrackedPointer SlurmScheduler::find(const JobId& job, std::int32_t attempt) const {
     const auto found = tracked_.find(key_of(job, attempt));
     return found == tracked_.end() ? nullptr : found->second;
 }
@@ -115,11 +115,11 @@ void SlurmScheduler::agents_moved() {
     }
 }
 
-SlurmScheduler::TrackedPointer SlurmScheduler::track(const AttemptRequest& request) {
+SlurmTrackedPointer SlurmScheduler::track(const AttemptRequest& request) {
     std::string key = key_of(request.job, request.attempt);
     auto& place = tracked_[key];
     if (!place) {
-        place = std::make_shared<Tracked>();
+        place = std::make_shared<SlurmTracked>();
         place->key = std::move(key);
         const std::int64_t age = clock_.wall() - request.intent_at;
         place->attempt = take_up(
@@ -150,7 +150,7 @@ SlurmScheduler::TrackedPointer SlurmScheduler::track(const AttemptRequest& reque
 
 // A turn is given before the intent is written: what only waits in line is not in doubt after a
 // crash.
-bool SlurmScheduler::take_turn(Tracked& tracked) {
+bool SlurmScheduler::take_turn(SlurmTracked& tracked) {
     if (tracked.has_turn) {
         return true;
     }
@@ -169,7 +169,7 @@ bool SlurmScheduler::take_turn(Tracked& tracked) {
     return false;
 }
 
-void SlurmScheduler::give_turn_back(Tracked& tracked) {
+void SlurmScheduler::give_turn_back(SlurmTracked& tracked) {
     if (std::exchange(tracked.has_turn, false)) {
         --turns_taken_;
     }
@@ -190,7 +190,7 @@ void SlurmScheduler::give_turn_back(Tracked& tracked) {
 }
 
 Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
-    const TrackedPointer tracked = track(request);
+    const SlurmTrackedPointer tracked = track(request);
     Handover out = handover(tracked->attempt);
     const bool sends = out.kind == Handover::Kind::again && request.intent_is_fresh;
     if (tracked->has_turn && !sends && tracked->attempt.stage != SlurmAttempt::Stage::sending) {
@@ -261,7 +261,7 @@ Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
     co_return co_await on_thread<Status>(files_, write);
 }
 
-void SlurmScheduler::note_unwritten(Tracked& tracked, const std::string& why) {
+void SlurmScheduler::note_unwritten(SlurmTracked& tracked, const std::string& why) {
     std::string words = "cannot write the batch script: " + why;
     if (!std::exchange(tracked.unwritten, true)) {
         log::warn("cannot write a batch script", {{"job", tracked.attempt.request.job.value},
@@ -272,7 +272,7 @@ void SlurmScheduler::note_unwritten(Tracked& tracked, const std::string& why) {
     tracked.attempt.not_before = clock_.steady() + options_.poll_min;
 }
 
-Task<void> SlurmScheduler::send(TrackedPointer tracked) {
+Task<void> SlurmScheduler::send(SlurmTrackedPointer tracked) {
     const auto gap = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
         std::chrono::duration<double>(1 / options_.submissions_per_second));
     next_send_ = std::max(next_send_ + gap, clock_.steady());
@@ -364,7 +364,7 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
 }
 
 Task<Result<bool>> SlurmScheduler::adopt(AttemptRequest request) {
-    const TrackedPointer tracked = track(request);
+    const SlurmTrackedPointer tracked = track(request);
     SlurmAttempt& attempt = tracked->attempt;
     if (attempt.stage != SlurmAttempt::Stage::sending) {
         give_turn_back(*tracked);
@@ -379,7 +379,7 @@ Task<Result<bool>> SlurmScheduler::adopt(AttemptRequest request) {
 }
 
 Task<Observation> SlurmScheduler::poll(JobId job, std::int32_t attempt) {
-    const TrackedPointer tracked = find(job, attempt);
+    const SlurmTrackedPointer tracked = find(job, attempt);
     if (!tracked) {
         Observation absent;
         absent.kind = Observation::Kind::absent;
@@ -391,14 +391,14 @@ Task<Observation> SlurmScheduler::poll(JobId job, std::int32_t attempt) {
 // Of an attempt that is not followed yet no copy is being ended.
 bool SlurmScheduler::may_claim(const JobId& job, std::int32_t attempt,
                                const std::string& allocation) {
-    const TrackedPointer tracked = find(job, attempt);
+    const SlurmTrackedPointer tracked = find(job, attempt);
     const auto id = to_int(allocation);
     return !tracked || !id || lockstep::may_claim(tracked->attempt, *id);
 }
 
 void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
                              const std::string& allocation) {
-    const TrackedPointer tracked = find(job, attempt);
+    const SlurmTrackedPointer tracked = find(job, attempt);
     const auto id = to_int(allocation);
     if (!tracked || !id || tracked->attempt.claimed == *id) {
         return;
@@ -423,7 +423,7 @@ void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
 }
 
 void SlurmScheduler::expect_end(const JobId& job, std::int32_t attempt, bool done) {
-    const TrackedPointer tracked = find(job, attempt);
+    const SlurmTrackedPointer tracked = find(job, attempt);
     if (!tracked) {
         return;
     }
@@ -434,7 +434,7 @@ void SlurmScheduler::expect_end(const JobId& job, std::int32_t attempt, bool don
 }
 
 Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
-    const TrackedPointer tracked = find(job, attempt);
+    const SlurmTrackedPointer tracked = find(job, attempt);
     if (!tracked) {
         co_return Status{};
     }
@@ -455,7 +455,7 @@ Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
 }
 
 void SlurmScheduler::over(const JobId& job, std::int32_t attempt) {
-    if (const TrackedPointer tracked = find(job, attempt)) {
+    if (const SlurmTrackedPointer tracked = find(job, attempt)) {
         tracked->attempt.over = true;
         tracked->attempt.over_at = clock_.steady();
         if (tracked->attempt.stage != SlurmAttempt::Stage::sending) {

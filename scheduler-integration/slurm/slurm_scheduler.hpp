@@ -9,6 +9,9 @@
 #include "job/base/limits.hpp"
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/scheduler/counters.hpp"
+#include "scheduler-integration/slurm/scheduler/options.hpp"
+#include "scheduler-integration/slurm/scheduler/tracked.hpp"
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 #include "scheduler-integration/slurm/slurm_backend.hpp"
 #include "scheduler-integration/slurm/slurm_doubt.hpp"
@@ -26,62 +29,9 @@
 
 namespace lockstep {
 
-// Counted since the start; for the daemon's metrics.
-struct SlurmCounters {
-    std::uint64_t polls = 0;
-    std::uint64_t polls_failed = 0;
-    std::uint64_t submitted = 0;
-    std::uint64_t refused = 0;
-    std::uint64_t unclear = 0;    // submissions of unknown outcome
-    std::uint64_t adopted = 0;    // found by name after an unknown outcome
-    std::uint64_t forgotten = 0;  // acknowledged by Slurm, then not there
-    std::uint64_t surplus = 0;    // copies of an attempt that were cancelled
-    std::uint64_t malformed = 0;  // rows that did not parse
-    std::uint64_t attempts = 0;   // followed now
-    std::uint64_t sending = 0;    // submissions in flight now
-    // Jobs of attempts that have ended and that Slurm still holds, at the last query.
-    std::uint64_t leftovers = 0;
-    std::uint64_t leftovers_cancelled = 0;
-    bool reachable = false;
-    double last_poll_seconds = 0;  // how long the last query took
-    UnixMillis last_success = 0;   // of a query; 0 = none yet
-    // Of what waits now, by Slurm's word for why; at most limits::kWaitReasons and "other".
-    std::map<std::string, std::uint64_t> pending_reasons{};
-    // That Slurm has not ended, by partition (the same bound) and Slurm's word for the state.
-    using PartitionAndState = std::pair<std::string, std::string>;
-    std::map<PartitionAndState, std::uint64_t> jobs{};
-
-    // The bounds are of words, not of jobs: what has no place any more counts as "other".
-    void count_reason(std::string reason, std::uint64_t how_many);
-    void count_jobs(PartitionAndState where, std::uint64_t how_many);
-};
-
 class SlurmScheduler final : public SlurmDriver {
   public:
-    struct Options {
-        std::string agent_path;
-        std::string slurm_bin;                       // for the script; "" = system's
-        std::chrono::milliseconds poll_min{5'000};   // while something is about to change
-        std::chrono::milliseconds poll_max{60'000};  // while everything only runs
-        double reads_per_second = 0.5;               // budget of all questions, with a burst of 4
-        double submissions_per_second = 20;
-        std::size_t submissions_at_once = 4;
-        std::chrono::seconds quarantine{0};              // 0 = the credential's lifetime + 60 s
-        std::string steady_clock = steady_clock_name();  // of which the next daemon is told times
-        // With nothing to follow: a tenth of the time since the last change, up to this.
-        std::chrono::milliseconds idle_most{60'000};
-        std::chrono::seconds between_empty{5};   // two answers without it, so far apart
-        std::chrono::seconds over_patience{60};  // what is left after a job's end is cancelled
-        std::chrono::seconds detail_patience{limits::kSlurmDetailPatience};
-        std::chrono::seconds unclaimed{180};  // what runs without an agent is cancelled
-        // What may have been cancelled by a person and forgotten by Slurm while no lockstepd looked
-        // ends; else it is handed in again.
-        bool doubt_ends = false;
-        bool gpus_as_gres = false;
-        std::size_t estimates_at_once = 2;  // each is a process, and work for slurmctld
-        // An attempt was started: how long Slurm had let it wait. Once for each allocation.
-        std::function<void(const std::string& partition, double seconds)> waited{};
-    };
+    using Options = SlurmSchedulerOptions;
     SlurmScheduler(net::io_context& io, const Clock& clock, std::unique_ptr<SlurmBackend> backend,
                    Options options);
     ~SlurmScheduler() override;
@@ -116,22 +66,6 @@ class SlurmScheduler final : public SlurmDriver {
     void agents_moved() override;
 
   private:
-    struct Tracked {
-        SlurmAttempt attempt;
-        bool has_turn = false;           // counted against submissions_at_once
-        bool in_line = false;            // in turn_
-        bool unwritten = false;          // its batch script could not be written
-        std::string key;                 // in tracked_
-        std::string told;                // what was last announced
-        std::size_t stillborn_told = 0;  // of attempt.stillborn, in the log
-        std::int64_t wait_told = 0;      // of which allocation, by options_.waited
-        bool asks_file = false;          // take_up_job() has not finished
-        bool in_question = false;        // ask_history() or ask_detail() has not finished
-        std::optional<SteadyTime> detail_wanted;
-        SlurmAttempt::Copy kept;  // by keep_job()
-    };
-    using TrackedPointer = std::shared_ptr<Tracked>;
-
     // A job in Slurm with one of our names that is no longer followed.
     struct Leftover {
         std::string name;
@@ -140,51 +74,51 @@ class SlurmScheduler final : public SlurmDriver {
         std::optional<SteadyTime> cancelled;
     };
 
-    TrackedPointer track(const AttemptRequest& request);
-    TrackedPointer find(const JobId& job, std::int32_t attempt) const;
+    SlurmTrackedPointer track(const AttemptRequest& request);
+    SlurmTrackedPointer find(const JobId& job, std::int32_t attempt) const;
     slurm::BatchSite site(const SlurmSpec& spec) const;
     void check_node(const Resources& resources, const std::vector<std::string>& names,
                     const std::string& where, std::vector<FieldError>& errors) const;
     Task<void> ask_nodes();
-    bool take_turn(Tracked& tracked);
-    void give_turn_back(Tracked& tracked);
-    Task<void> send(TrackedPointer tracked);
-    Task<void> keep_doubt(TrackedPointer tracked);
-    Task<void> take_up_doubt(TrackedPointer tracked);
-    void keep_job(const TrackedPointer& tracked);
-    Task<void> write_job(TrackedPointer tracked);
-    Task<void> take_up_job(TrackedPointer tracked);
+    bool take_turn(SlurmTracked& tracked);
+    void give_turn_back(SlurmTracked& tracked);
+    Task<void> send(SlurmTrackedPointer tracked);
+    Task<void> keep_doubt(SlurmTrackedPointer tracked);
+    Task<void> take_up_doubt(SlurmTrackedPointer tracked);
+    void keep_job(const SlurmTrackedPointer& tracked);
+    Task<void> write_job(SlurmTrackedPointer tracked);
+    Task<void> take_up_job(SlurmTrackedPointer tracked);
     Task<Status> write_script(const AttemptRequest& request);
-    void note_unwritten(Tracked& tracked, const std::string& why);
+    void note_unwritten(SlurmTracked& tracked, const std::string& why);
     Task<void> poll_loop();
     Task<void> query();
     Task<void> look_around();
     bool facts_are_old() const;
     bool nodes_are_wanted() const;
-    Task<void> settle(TrackedPointer tracked, SteadyTime asked);
+    Task<void> settle(SlurmTrackedPointer tracked, SteadyTime asked);
     struct Question {
-        TrackedPointer tracked;
+        SlurmTrackedPointer tracked;
         int place = 0;  // in the line; 0: the detail of one that nobody has claimed
         bool history = false;
     };
     std::vector<Question> questions(SteadyTime asked) const;
     void ask_some(SteadyTime asked);
     bool has_accounting() const;
-    Task<void> ask_history(TrackedPointer tracked, SteadyTime asked);
-    Task<void> settle_history(TrackedPointer tracked, std::vector<SlurmJob> rows, SteadyTime asked);
-    void give_up_detail(Tracked& tracked);
-    Task<void> ask_detail(TrackedPointer tracked);
-    Task<void> abandon(TrackedPointer tracked);
+    Task<void> ask_history(SlurmTrackedPointer tracked, SteadyTime asked);
+    Task<void> settle_history(SlurmTrackedPointer tracked, std::vector<SlurmJob> rows,
+                              SteadyTime asked);
+    void give_up_detail(SlurmTracked& tracked);
+    Task<void> ask_detail(SlurmTrackedPointer tracked);
+    Task<void> abandon(SlurmTrackedPointer tracked);
     Task<bool> was_abandoned(const SlurmAttempt& attempt);
     Task<std::string> last_batch_words(const SlurmAttempt& attempt);
-    Task<void> end(TrackedPointer tracked, std::int64_t id);
-    Task<Status> end_unseen(TrackedPointer tracked);
+    Task<void> end(SlurmTrackedPointer tracked, std::int64_t id);
+    Task<Status> end_unseen(SlurmTrackedPointer tracked);
     void take_answer(const JobTable& table, SteadyTime asked);
-    void measure_waits();
     Task<void> audit(const JobTable& table);
     bool leftover_waits() const;
     void free_turns();
-    void tell(Tracked& tracked);
+    void tell(SlurmTracked& tracked);
     void forget_ended();
     std::chrono::milliseconds next_pause() const;
     SteadyTime next_query();
@@ -203,9 +137,9 @@ class SlurmScheduler final : public SlurmDriver {
     std::optional<SteadyTime> cluster_asked_;
     Changed changed_;
     EndOf end_of_;
-    std::map<std::int64_t, Leftover> leftovers_;     // by Slurm's number
-    std::map<std::string, TrackedPointer> tracked_;  // by key_of()
-    std::deque<std::string> turn_;                   // keys of those that wait for their turn
+    std::map<std::int64_t, Leftover> leftovers_;  // by Slurm's number
+    SlurmTrackedMap tracked_;
+    std::deque<std::string> turn_;  // keys of those that wait for their turn
     std::size_t turns_taken_ = 0;
     SteadyTime next_send_;
     bool reachable_ = true;

@@ -64,7 +64,7 @@ std::string last_line_of(const std::string& path) {
 // Those that have a question, in turn; who must not wait comes first.
 std::vector<SlurmScheduler::Question> SlurmScheduler::questions(SteadyTime asked) const {
     std::vector<Question> line;
-    const auto add = [&](const TrackedPointer& tracked) {
+    const auto add = [&](const SlurmTrackedPointer& tracked) {
         const bool history = has_accounting() && wants_history(tracked->attempt, asked);
         if (history || wants_detail(tracked->attempt)) {
             line.push_back({tracked, place_in_line(tracked->attempt, history), history});
@@ -116,7 +116,7 @@ bool SlurmScheduler::has_accounting() const {
     return facts_ && facts_->config.has_accounting();
 }
 
-Task<void> SlurmScheduler::ask_history(TrackedPointer tracked, SteadyTime asked) {
+Task<void> SlurmScheduler::ask_history(SlurmTrackedPointer tracked, SteadyTime asked) {
     SlurmAttempt& attempt = tracked->attempt;
     const std::int64_t since = attempt.request.intent_at / 1000 - 24L * 3600;
     auto history = co_await backend_->history(attempt.name, std::max<std::int64_t>(since, 0));
@@ -131,7 +131,7 @@ Task<void> SlurmScheduler::ask_history(TrackedPointer tracked, SteadyTime asked)
 }
 
 // What squeue has shown meanwhile counts more.
-Task<void> SlurmScheduler::settle_history(TrackedPointer tracked, std::vector<SlurmJob> rows,
+Task<void> SlurmScheduler::settle_history(SlurmTrackedPointer tracked, std::vector<SlurmJob> rows,
                                           SteadyTime asked) {
     SlurmAttempt& attempt = tracked->attempt;
     if (!wants_history(attempt, asked)) {
@@ -162,7 +162,7 @@ Task<void> SlurmScheduler::settle_history(TrackedPointer tracked, std::vector<Sl
 
 // Many jobs may have ended at once. One whose ranks have told how they ended need not wait for the
 // little that Slurm adds; of what nobody has claimed it decides whether the job is lost.
-void SlurmScheduler::give_up_detail(Tracked& tracked) {
+void SlurmScheduler::give_up_detail(SlurmTracked& tracked) {
     SlurmAttempt& attempt = tracked.attempt;
     if (!wants_detail(attempt)) {
         tracked.detail_wanted.reset();
@@ -177,7 +177,7 @@ void SlurmScheduler::give_up_detail(Tracked& tracked) {
 }
 
 // What one answer asks for beside ask_some(): the end of surplus copies and of what is left.
-Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
+Task<void> SlurmScheduler::settle(SlurmTrackedPointer tracked, SteadyTime asked) {
     SlurmAttempt& attempt = tracked->attempt;
     if (!has_accounting()) {
         std::vector<SlurmJob> none;
@@ -226,7 +226,7 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
     }
 }
 
-Task<void> SlurmScheduler::ask_detail(TrackedPointer tracked) {
+Task<void> SlurmScheduler::ask_detail(SlurmTrackedPointer tracked) {
     SlurmAttempt& attempt = tracked->attempt;
     const std::int64_t id = attempt.id;
     bool ours = false;
@@ -257,7 +257,7 @@ Task<void> SlurmScheduler::ask_detail(TrackedPointer tracked) {
 
 // It is written down before: the cancel is done by the jobs' user, and the next daemon would take
 // it for a person's.
-Task<void> SlurmScheduler::abandon(TrackedPointer tracked) {
+Task<void> SlurmScheduler::abandon(SlurmTrackedPointer tracked) {
     SlurmAttempt& attempt = tracked->attempt;
     const std::int64_t id = attempt.id;
     const std::function<Status()> write = [folder = attempt.request.kept_in(), id] {
@@ -305,7 +305,7 @@ Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) 
 
 // What squeue has never shown may wait in Slurm all the same. Not before another is submitted: a
 // slurmctld that has lost a job gives its number out again, and the name is the same.
-Task<Status> SlurmScheduler::end_unseen(TrackedPointer tracked) {
+Task<Status> SlurmScheduler::end_unseen(SlurmTrackedPointer tracked) {
     const std::vector<std::int64_t> ids = std::exchange(tracked->attempt.unseen, {});
     Status all;
     for (const std::int64_t id : ids) {
@@ -318,7 +318,7 @@ Task<Status> SlurmScheduler::end_unseen(TrackedPointer tracked) {
     co_return all;
 }
 
-Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {
+Task<void> SlurmScheduler::end(SlurmTrackedPointer tracked, std::int64_t id) {
     const Status done = co_await backend_->cancel(id, tracked->attempt.name_of(id));
     if (!done) {
         log::warn("cannot cancel a Slurm job", {{"job", tracked->attempt.request.job.value},
