@@ -47,7 +47,7 @@ bool is_held(const SlurmJob& job) {
 
 void SlurmScheduler::know_ends(EndOf end_of) {
     end_of_ = std::move(end_of);
-    poll_soon();
+    pace_.soon();
 }
 
 std::optional<std::string> SlurmScheduler::leaving(const JobId& job) const {
@@ -120,7 +120,7 @@ Task<void> SlurmScheduler::audit(const JobTable& table) {
             one.cancelled = now;
             log::warn("Slurm held a job of an attempt that has ended; it is cancelled",
                       {{"job", job}, {"name", one.name}, {"slurm_job", id}});
-            poll_soon();
+            pace_.soon();
         } else {
             log::warn("cannot cancel a job of an attempt that has ended",
                       {{"job", job},

@@ -1,6 +1,5 @@
 // How the Slurm scheduler follows what it handed over: the one poll, and what its answer says of
 // each attempt. What that asks for is in slurm_settle.cpp.
-#include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "scheduler-integration/slurm/slurm_renamed.hpp"
@@ -11,11 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr double kReadBurst = 4;
-// What was acknowledged is looked at this soon: slurmctld saves its state within 5 s, and what it
-// had not saved when it died is forgotten.
-constexpr auto kFirstAudit = std::chrono::seconds{10};
 
 constexpr auto kFactsAge = std::chrono::minutes{10};
 constexpr auto kNodesAge = std::chrono::seconds{30};
@@ -64,71 +58,6 @@ SlurmPatience SlurmScheduler::patience() const {
     return out;
 }
 
-void SlurmScheduler::poll_soon() {
-    if (!std::exchange(poll_soon_, true)) {
-        poll_timer_.cancel();
-    }
-}
-
-// 5 s after a change and while something is about to change, then a tenth of the time since, up to
-// a minute; never longer than a third of the time that slurmctld remembers a finished job.
-std::chrono::milliseconds SlurmScheduler::next_pause() const {
-    if (failures_ > 0) {
-        const auto factor = std::min(failures_ - 1, 6);
-        return std::min(options_.poll_max, options_.poll_min * (1 << factor));
-    }
-    const auto now = clock_.steady();
-    if (tracked_.empty()) {
-        const auto quiet =
-            std::chrono::duration_cast<std::chrono::milliseconds>(now - last_change_);
-        return leftover_waits() ? options_.poll_min
-                                : std::clamp(quiet / 10, options_.poll_min, options_.idle_most);
-    }
-    std::chrono::milliseconds pause = options_.poll_max;
-    for (const auto& [name, tracked] : tracked_) {
-        const SlurmAttempt& attempt = tracked->attempt;
-        const bool runs = attempt.seen && attempt.last_verdict.phase == SlurmPhase::running &&
-                          !attempt.cancel_wanted && !attempt.ending && !attempt.over;
-        const bool awaited = attempt.stage == SlurmAttempt::Stage::in_doubt ||
-                             attempt.cancel_wanted || attempt.ending || attempt.over ||
-                             attempt.empty_answers > 0 ||
-                             now - attempt.last_try_end < kFirstAudit * 3;
-        if (awaited) {
-            pause = options_.poll_min;
-            break;
-        }
-        if (!runs) {
-            const auto quiet =
-                std::chrono::duration_cast<std::chrono::milliseconds>(now - last_change_);
-            pause = std::min(pause, std::max(options_.poll_min, quiet / 10));
-        }
-    }
-    if (facts_ && facts_->config.min_job_age > 0) {
-        const std::chrono::milliseconds third =
-            std::chrono::seconds{facts_->config.min_job_age} / 3;
-        pause = std::min(pause, std::max(third, std::chrono::milliseconds{1'000}));
-    }
-    return pause;
-}
-
-// When the next query may be made: counted from the last one, so that being woken, however often,
-// never puts it off; and not before the budget has room for it.
-SteadyTime SlurmScheduler::next_query() {
-    constexpr auto kAtLeast = std::chrono::milliseconds{250};
-    const auto now = clock_.steady();
-    read_tokens_ = std::min(kReadBurst,
-                            read_tokens_ + std::chrono::duration<double>(now - tokens_at_).count() *
-                                               options_.reads_per_second);
-    tokens_at_ = now;
-    SteadyTime due = last_query_ + (poll_soon_ || nodes_are_wanted() ? kAtLeast : next_pause());
-    if (read_tokens_ < 1) {
-        const auto refill = std::chrono::duration_cast<std::chrono::milliseconds>(
-            std::chrono::duration<double>((1 - read_tokens_) / options_.reads_per_second));
-        due = std::max(due, now + refill + std::chrono::milliseconds{1});
-    }
-    return due;
-}
-
 // Partitions and limits change without anybody telling us.
 bool SlurmScheduler::facts_are_old() const {
     return !facts_ || clock_.steady() - facts_at_ >= kFactsAge;
@@ -141,8 +70,8 @@ bool SlurmScheduler::nodes_are_wanted() const {
 }
 
 Task<void> SlurmScheduler::look_around() {
-    if (facts_are_old() && reachable_) {
-        read_tokens_ -= 1;
+    if (facts_are_old() && link_.reachable) {
+        pace_.spend();
         auto facts = co_await backend_->probe();
         if (facts) {
             if (!facts_) {
@@ -152,8 +81,8 @@ Task<void> SlurmScheduler::look_around() {
             facts_at_ = clock_.steady();
         }
     }
-    if ((nodes_are_wanted() || clock_.steady() - nodes_at_ >= kFactsAge) && reachable_) {
-        read_tokens_ -= 1;
+    if ((nodes_are_wanted() || clock_.steady() - nodes_at_ >= kFactsAge) && link_.reachable) {
+        pace_.spend();
         co_await ask_nodes();
     }
 }
@@ -174,14 +103,15 @@ Task<void> SlurmScheduler::ask_nodes() {
 
 Task<void> SlurmScheduler::poll_loop() {
     while (!stopped_) {
-        const auto rest = next_query() - clock_.steady();
+        const SlurmPace::Needs needs{tracked_, link_.failures, leftover_waits(), nodes_are_wanted(),
+                                     facts_ ? facts_->config.min_job_age : 0};
+        const auto rest = pace_.next_query(needs) - clock_.steady();
         if (rest.count() > 0) {
-            co_await sleep_on(poll_timer_, rest);  // ended by poll_soon(): looked at anew
+            co_await pace_.sleep(rest);  // ended by soon(): looked at anew
             continue;
         }
-        poll_soon_ = false;
-        last_query_ = clock_.steady();
-        if (!facts_ || !tracked_.empty() || !reachable_ || end_of_) {
+        pace_.begin_query();
+        if (!facts_ || !tracked_.empty() || !link_.reachable || end_of_) {
             co_await query();
         }
         co_await look_around();
@@ -190,15 +120,15 @@ Task<void> SlurmScheduler::poll_loop() {
 
 Task<void> SlurmScheduler::query() {
     const SteadyTime asked = clock_.steady();
-    read_tokens_ -= 1;
+    pace_.spend();
     ++counters_.polls;
     const auto table = co_await backend_->jobs();
     counters_.last_poll_seconds = std::chrono::duration<double>(clock_.steady() - asked).count();
     if (!table) {
         ++counters_.polls_failed;
-        ++failures_;
-        unreachable_why_ = "Slurm does not answer: " + table.error().message;
-        if (std::exchange(reachable_, false)) {
+        ++link_.failures;
+        link_.why = "Slurm does not answer: " + table.error().message;
+        if (std::exchange(link_.reachable, false)) {
             log::warn("Slurm does not answer", {{"what", table.error().message}});
         }
         for (const auto& [name, tracked] : tracked_) {
@@ -207,9 +137,9 @@ Task<void> SlurmScheduler::query() {
         }
         co_return;
     }
-    failures_ = 0;
+    link_.failures = 0;
     counters_.last_success = clock_.wall();
-    if (!std::exchange(reachable_, true)) {
+    if (!std::exchange(link_.reachable, true)) {
         log::info("Slurm answers again");
     }
     take_answer(*table, asked);
@@ -306,11 +236,11 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
 }
 
 void SlurmScheduler::tell(SlurmTracked& tracked) {
-    const Observation seen = observe(tracked.attempt, reachable_, unreachable_why_);
+    const Observation seen = observe(tracked.attempt, link_.reachable, link_.why);
     std::string now = signature(seen);
     if (now != tracked.told) {
         tracked.told = std::move(now);
-        last_change_ = clock_.steady();
+        pace_.note_change();
         if (changed_ && !stopped_) {
             changed_(tracked.attempt.request.job, tracked.attempt.request.attempt);
         }

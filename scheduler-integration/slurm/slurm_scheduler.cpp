@@ -35,13 +35,9 @@ SlurmScheduler::SlurmScheduler(net::io_context& io, const Clock& clock,
       clock_(clock),
       backend_(std::move(backend)),
       options_(std::move(options)),
+      pace_(io, clock, options_),
       files_(options_.submissions_at_once),
-      poll_timer_(io),
-      tasks_(io) {
-    tokens_at_ = clock_.steady();
-    last_query_ = tokens_at_;
-    last_change_ = tokens_at_;
-}
+      tasks_(io) {}
 
 SlurmScheduler::~SlurmScheduler() = default;
 
@@ -64,8 +60,8 @@ Task<Status> SlurmScheduler::begin() {
     } else if (facts.error().code == Errc::not_found || facts.error().code == Errc::invalid) {
         co_return fail(facts.error());
     } else {
-        reachable_ = false;
-        unreachable_why_ = "Slurm does not answer: " + facts.error().message;
+        link_.reachable = false;
+        link_.why = "Slurm does not answer: " + facts.error().message;
         log::warn("Slurm does not answer yet", {{"what", facts.error().message}});
     }
     tasks_.spawn("slurm poll", poll_loop());
@@ -75,13 +71,13 @@ Task<Status> SlurmScheduler::begin() {
 Cluster SlurmScheduler::cluster() {
     cluster_asked_ = clock_.steady();
     if (nodes_seen_ == 0) {
-        poll_soon();
+        pace_.soon();
     } else {
-        poll_timer_.cancel();  // the loop looks again at what is wanted
+        pace_.look_again();  // the loop looks again at what is wanted
     }
     Cluster out;
-    out.reachable = reachable_;
-    out.problem = reachable_ ? "" : unreachable_why_;
+    out.reachable = link_.reachable;
+    out.problem = link_.reachable ? "" : link_.why;
     if (facts_) {
         out.name = facts_->config.cluster;
         out.version = to_string(facts_->version);
@@ -130,9 +126,9 @@ SlurmTrackedPointer SlurmScheduler::track(const AttemptRequest& request) {
         }
         if (place->attempt.stage != SlurmAttempt::Stage::idle ||
             request.submission == Submission::manual) {
-            poll_soon();
+            pace_.soon();
         }
-        poll_timer_.cancel();  // the loop may be in a long sleep: nothing was followed
+        pace_.look_again();  // the loop may be in a long sleep: nothing was followed
         if (!stopped_) {
             if (place->attempt.stage == SlurmAttempt::Stage::in_doubt) {
                 tasks_.spawn("doubt", take_up_doubt(place));
@@ -155,7 +151,7 @@ bool SlurmScheduler::take_turn(SlurmTracked& tracked) {
         return true;
     }
     const bool first = turn_.empty() || turn_.front() == tracked.key;
-    if (reachable_ && first && turns_taken_ < options_.submissions_at_once) {
+    if (link_.reachable && first && turns_taken_ < options_.submissions_at_once) {
         if (std::exchange(tracked.in_line, false)) {
             turn_.pop_front();
         }
@@ -233,8 +229,7 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
     }
     if (!take_turn(*tracked)) {
         out.kind = Handover::Kind::wait;
-        out.reason =
-            reachable_ ? "waiting for its turn to be submitted to Slurm" : unreachable_why_;
+        out.reason = link_.reachable ? "waiting for its turn to be submitted to Slurm" : link_.why;
         co_return out;
     }
     if (!request.intent_is_fresh) {
@@ -330,7 +325,7 @@ Task<void> SlurmScheduler::send(SlurmTrackedPointer tracked) {
                                                               {"name", attempt.name},
                                                               {"what", reply.message}});
             }
-            poll_soon();
+            pace_.soon();
             tasks_.spawn("doubt", keep_doubt(tracked));
             break;
         case SlurmAttempt::Stage::safe:
@@ -347,13 +342,13 @@ Task<void> SlurmScheduler::send(SlurmTrackedPointer tracked) {
             [[fallthrough]];
         default:
             // Slurm is down: no further submission until it answers.
-            if (reachable_ && !stopped_) {
-                reachable_ = false;
-                ++failures_;
-                unreachable_why_ = "Slurm does not answer: " + reply.message;
+            if (link_.reachable && !stopped_) {
+                link_.reachable = false;
+                ++link_.failures;
+                link_.why = "Slurm does not answer: " + reply.message;
                 log::warn("Slurm takes no jobs", {{"what", reply.message}});
             }
-            poll_soon();
+            pace_.soon();
             break;
     }
     give_turn_back(*tracked);
@@ -385,7 +380,7 @@ Task<Observation> SlurmScheduler::poll(JobId job, std::int32_t attempt) {
         absent.kind = Observation::Kind::absent;
         co_return absent;
     }
-    co_return observe(tracked->attempt, reachable_, unreachable_why_);
+    co_return observe(tracked->attempt, link_.reachable, link_.why);
 }
 
 // Of an attempt that is not followed yet no copy is being ended.
@@ -418,7 +413,7 @@ void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
         if (tracked->attempt.stage != SlurmAttempt::Stage::sending) {
             tracked->attempt.stage = SlurmAttempt::Stage::known;
         }
-        poll_soon();
+        pace_.soon();
     }
 }
 
@@ -429,7 +424,7 @@ void SlurmScheduler::expect_end(const JobId& job, std::int32_t attempt, bool don
     }
     tracked->attempt.done = done;
     if (!std::exchange(tracked->attempt.ending, true)) {
-        poll_soon();
+        pace_.soon();
     }
 }
 
@@ -449,7 +444,7 @@ Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
             co_return done;  // asked again
         }
         tracked->attempt.cancelled = true;
-        poll_soon();
+        pace_.soon();
     }
     co_return co_await end_unseen(tracked);
 }
@@ -466,21 +461,21 @@ void SlurmScheduler::over(const JobId& job, std::int32_t attempt) {
 }
 
 Task<Status> SlurmScheduler::ping() {
-    if (!reachable_) {
-        co_return fail(Errc::unavailable, unreachable_why_);
+    if (!link_.reachable) {
+        co_return fail(Errc::unavailable, link_.why);
     }
     co_return Status{};
 }
 
 const SlurmCounters& SlurmScheduler::counters() {
     counters_.attempts = tracked_.size();
-    counters_.reachable = reachable_;
+    counters_.reachable = link_.reachable;
     return counters_;
 }
 
 Task<void> SlurmScheduler::stop() {
     stopped_ = true;
-    poll_timer_.cancel();
+    pace_.look_again();
     // An sbatch that is let finish leaves its job to be found at once; one that is killed leaves a
     // doubt that only the credential's lifetime ends.
     net::steady_timer pause{io_};

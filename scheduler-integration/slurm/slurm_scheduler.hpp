@@ -10,7 +10,9 @@
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/scheduler/counters.hpp"
+#include "scheduler-integration/slurm/scheduler/link.hpp"
 #include "scheduler-integration/slurm/scheduler/options.hpp"
+#include "scheduler-integration/slurm/scheduler/pace.hpp"
 #include "scheduler-integration/slurm/scheduler/tracked.hpp"
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 #include "scheduler-integration/slurm/slurm_backend.hpp"
@@ -120,9 +122,6 @@ class SlurmScheduler final : public SlurmDriver {
     void free_turns();
     void tell(SlurmTracked& tracked);
     void forget_ended();
-    std::chrono::milliseconds next_pause() const;
-    SteadyTime next_query();
-    void poll_soon();  // after the shortest pause between two queries
     SlurmPatience patience() const;
 
     net::io_context& io_;
@@ -142,23 +141,16 @@ class SlurmScheduler final : public SlurmDriver {
     std::deque<std::string> turn_;  // keys of those that wait for their turn
     std::size_t turns_taken_ = 0;
     SteadyTime next_send_;
-    bool reachable_ = true;
-    std::string unreachable_why_;
-    int failures_ = 0;  // queries in a row
-    double read_tokens_ = 4;
-    SteadyTime tokens_at_;
+    SlurmLink link_;
+    SlurmPace pace_;
     std::size_t histories_ = 0;  // questions in flight
     std::size_t details_ = 0;
     std::string question_turn_;  // the key of the attempt that was asked about last
-    SteadyTime last_query_;
-    SteadyTime last_change_;
     SlurmCounters counters_;
     std::size_t estimates_ = 0;  // in flight
     UnixMillis begun_ = 0;       // this daemon's
     bool stopped_ = false;
-    bool poll_soon_ = false;
     net::thread_pool files_;  // writes batch scripts
-    net::steady_timer poll_timer_;
     TaskGroup tasks_;
 };
 

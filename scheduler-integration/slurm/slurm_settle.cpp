@@ -100,7 +100,9 @@ void SlurmScheduler::ask_some(SteadyTime asked) {
             continue;
         }
         ++in_flight;
-        read_tokens_ -= count < kQuestions ? 1 : 0;
+        if (count < kQuestions) {
+            pace_.spend();
+        }
         ++count;
         tracked->in_question = true;
         question_turn_ = tracked->key;
@@ -189,7 +191,7 @@ Task<void> SlurmScheduler::settle(SlurmTrackedPointer tracked, SteadyTime asked)
         attempt.last_verdict.end == SlurmEnd::node_fail &&
         !std::exchange(attempt.nodes_asked, true)) {
         if (nodes_at_ < asked) {  // a node is lost by all of its jobs at once
-            read_tokens_ -= 1;
+            pace_.spend();
             co_await ask_nodes();
         }
         if (attempt.seen) {
@@ -326,7 +328,7 @@ Task<void> SlurmScheduler::end(SlurmTrackedPointer tracked, std::int64_t id) {
                                                 {"what", done.error().message}});
     } else if (id == tracked->attempt.id) {
         tracked->attempt.cancelled = true;
-        poll_soon();
+        pace_.soon();
     }
 }
 
