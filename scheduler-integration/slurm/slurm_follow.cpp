@@ -145,7 +145,7 @@ Task<void> SlurmScheduler::query() {
     take_answer(*table, asked);
     measure_waits(counters_, tracked_, begun_, options_.waited);
     co_await audit(*table);
-    free_turns();
+    turns_.free_hanging(tracked_, clock_.steady(), counters_.sending);
     ask_some(asked);
     // A copy: what is settled may be forgotten meanwhile.
     const SlurmTrackedMap all = tracked_;
@@ -154,8 +154,8 @@ Task<void> SlurmScheduler::query() {
         tell(*tracked);
     }
     forget_ended();
-    while (!turn_.empty() && turns_taken_ < options_.submissions_at_once) {
-        const auto next = tracked_.find(turn_.front());
+    while (turns_.anybody_waits() && turns_.has_room()) {
+        const auto next = tracked_.find(turns_.first());
         if (next != tracked_.end()) {
             const AttemptRequest& request = next->second->attempt.request;
             if (changed_) {
@@ -163,23 +163,7 @@ Task<void> SlurmScheduler::query() {
             }
             break;  // it takes its turn, and gives it to the next one after it
         }
-        turn_.pop_front();
-    }
-}
-
-// Slurm answers questions, so an sbatch that hangs is that one's trouble and must not hold up the
-// others: one whose job is there already, and one that has had its time. Not without end: each is a
-// process.
-void SlurmScheduler::free_turns() {
-    for (const auto& [key, tracked] : tracked_) {
-        const SlurmAttempt& attempt = tracked->attempt;
-        const bool hangs = clock_.steady() - attempt.sending_since >= limits::kLongSubmission &&
-                           counters_.sending < limits::kSubmissionsAtOnce;
-        if (attempt.stage == SlurmAttempt::Stage::sending && tracked->has_turn &&
-            (attempt.id != 0 || hangs)) {
-            tracked->has_turn = false;
-            --turns_taken_;
-        }
+        turns_.drop_first();
     }
 }
 
@@ -250,7 +234,7 @@ void SlurmScheduler::tell(SlurmTracked& tracked) {
 void SlurmScheduler::forget_ended() {
     for (auto at = tracked_.begin(); at != tracked_.end();) {
         if (at->second->attempt.over && at->second->attempt.nothing_left()) {
-            std::erase(turn_, at->first);
+            turns_.leave(at->first);
             at = tracked_.erase(at);
         } else {
             ++at;

@@ -35,6 +35,7 @@ SlurmScheduler::SlurmScheduler(net::io_context& io, const Clock& clock,
       clock_(clock),
       backend_(std::move(backend)),
       options_(std::move(options)),
+      turns_(options_),
       pace_(io, clock, options_),
       files_(options_.submissions_at_once),
       tasks_(io) {}
@@ -144,43 +145,17 @@ SlurmTrackedPointer SlurmScheduler::track(const AttemptRequest& request) {
     return place;
 }
 
-// A turn is given before the intent is written: what only waits in line is not in doubt after a
-// crash.
-bool SlurmScheduler::take_turn(SlurmTracked& tracked) {
-    if (tracked.has_turn) {
-        return true;
-    }
-    const bool first = turn_.empty() || turn_.front() == tracked.key;
-    if (link_.reachable && first && turns_taken_ < options_.submissions_at_once) {
-        if (std::exchange(tracked.in_line, false)) {
-            turn_.pop_front();
-        }
-        tracked.has_turn = true;
-        ++turns_taken_;
-        return true;
-    }
-    if (!std::exchange(tracked.in_line, true)) {
-        turn_.push_back(tracked.key);
-    }
-    return false;
-}
-
 void SlurmScheduler::give_turn_back(SlurmTracked& tracked) {
-    if (std::exchange(tracked.has_turn, false)) {
-        --turns_taken_;
-    }
-    if (std::exchange(tracked.in_line, false)) {
-        std::erase(turn_, tracked.key);
-    }
-    if (!turn_.empty()) {
-        if (const auto next = tracked_.find(turn_.front()); next != tracked_.end()) {
+    turns_.give_back(tracked);
+    if (turns_.anybody_waits()) {
+        if (const auto next = tracked_.find(turns_.first()); next != tracked_.end()) {
             net::post(io_, [this, request = next->second->attempt.request] {
                 if (changed_ && !stopped_) {
                     changed_(request.job, request.attempt);
                 }
             });
         } else {
-            turn_.pop_front();
+            turns_.drop_first();
         }
     }
 }
@@ -227,7 +202,7 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
             co_return out;
         }
     }
-    if (!take_turn(*tracked)) {
+    if (!turns_.take(*tracked, link_.reachable)) {
         out.kind = Handover::Kind::wait;
         out.reason = link_.reachable ? "waiting for its turn to be submitted to Slurm" : link_.why;
         co_return out;
@@ -268,12 +243,10 @@ void SlurmScheduler::note_unwritten(SlurmTracked& tracked, const std::string& wh
 }
 
 Task<void> SlurmScheduler::send(SlurmTrackedPointer tracked) {
-    const auto gap = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-        std::chrono::duration<double>(1 / options_.submissions_per_second));
-    next_send_ = std::max(next_send_ + gap, clock_.steady());
-    if (next_send_ > clock_.steady()) {
+    const SteadyTime start = turns_.next_send(clock_.steady());
+    if (start > clock_.steady()) {
         net::steady_timer pause{io_};
-        const auto rest = next_send_ - clock_.steady();
+        const auto rest = start - clock_.steady();
         co_await sleep_on(pause, rest);
     }
     SubmitReply reply;

@@ -14,6 +14,7 @@
 #include "scheduler-integration/slurm/scheduler/options.hpp"
 #include "scheduler-integration/slurm/scheduler/pace.hpp"
 #include "scheduler-integration/slurm/scheduler/tracked.hpp"
+#include "scheduler-integration/slurm/scheduler/turns.hpp"
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 #include "scheduler-integration/slurm/slurm_backend.hpp"
 #include "scheduler-integration/slurm/slurm_doubt.hpp"
@@ -21,7 +22,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -82,8 +82,7 @@ class SlurmScheduler final : public SlurmDriver {
     void check_node(const Resources& resources, const std::vector<std::string>& names,
                     const std::string& where, std::vector<FieldError>& errors) const;
     Task<void> ask_nodes();
-    bool take_turn(SlurmTracked& tracked);
-    void give_turn_back(SlurmTracked& tracked);
+    void give_turn_back(SlurmTracked& tracked);  // and tells the next one
     Task<void> send(SlurmTrackedPointer tracked);
     Task<void> keep_doubt(SlurmTrackedPointer tracked);
     Task<void> take_up_doubt(SlurmTrackedPointer tracked);
@@ -119,7 +118,6 @@ class SlurmScheduler final : public SlurmDriver {
     void take_answer(const JobTable& table, SteadyTime asked);
     Task<void> audit(const JobTable& table);
     bool leftover_waits() const;
-    void free_turns();
     void tell(SlurmTracked& tracked);
     void forget_ended();
     SlurmPatience patience() const;
@@ -138,9 +136,7 @@ class SlurmScheduler final : public SlurmDriver {
     EndOf end_of_;
     std::map<std::int64_t, Leftover> leftovers_;  // by Slurm's number
     SlurmTrackedMap tracked_;
-    std::deque<std::string> turn_;  // keys of those that wait for their turn
-    std::size_t turns_taken_ = 0;
-    SteadyTime next_send_;
+    SlurmTurns turns_;
     SlurmLink link_;
     SlurmPace pace_;
     std::size_t histories_ = 0;  // questions in flight
