@@ -1,14 +1,9 @@
 #include "scheduler-integration/slurm/slurm_doubt.hpp"
 
-#include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
-#include "job/base/log.hpp"
 #include "job/base/text.hpp"
-#include "scheduler-integration/slurm/batch_script.hpp"
-#include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include <filesystem>
-#include <functional>
 #include <system_error>
 #include <vector>
 
@@ -16,12 +11,6 @@ namespace lockstep {
 namespace {
 
 using Steady = std::chrono::steady_clock;
-
-constexpr std::size_t kDoubtBytes = 512;
-
-std::string doubt_path(const AttemptRequest& request) {
-    return request.kept_in() + "/" + std::string{slurm::kDoubtFileName};
-}
 
 }  // namespace
 
@@ -63,58 +52,6 @@ std::optional<SlurmDoubt> parse_doubt(std::string_view text) {
     out.last_try_end = Steady::time_point{
         std::chrono::duration_cast<Steady::duration>(std::chrono::nanoseconds{*since})};
     return out;
-}
-
-// Of a try of this daemon's that has ended. Without the file the next daemon waits for the whole
-// time.
-Task<void> SlurmScheduler::keep_doubt(SlurmTrackedPointer tracked) {
-    const SlurmDoubt doubt{options_.steady_clock, tracked->attempt.request.intent_at,
-                           tracked->attempt.last_try_end};
-    const std::string path = doubt_path(tracked->attempt.request);
-    if (doubt.clock.empty()) {
-        co_return;
-    }
-    const std::function<Status()> write = [path, doubt] {
-        return replace_file(path, to_text(doubt), 0600);
-    };
-    const Status written = co_await on_thread<Status>(files_, write);
-    if (!written) {
-        log::warn("cannot note since when a submission is in doubt",
-                  {{"job", tracked->attempt.request.job.value},
-                   {"name", tracked->attempt.name},
-                   {"what", written.error().message}});
-    }
-}
-
-// Of an earlier daemon's try. The first daemon after one that could not write it does: nothing was
-// sent after its own start. A store that was restored from a backup does not know the tries that
-// came after it, and believes no file.
-Task<void> SlurmScheduler::take_up_doubt(SlurmTrackedPointer tracked) {
-    const SlurmDoubt now{options_.steady_clock, tracked->attempt.request.intent_at,
-                         tracked->attempt.last_try_end};
-    if (now.clock.empty() || !tracked->attempt.request.follow_only.empty()) {
-        co_return;
-    }
-    using Known = std::optional<SlurmDoubt>;
-    const std::function<Known()> read = [path = doubt_path(tracked->attempt.request), now] {
-        const auto text = read_plain_file(path, kDoubtBytes);
-        Known earlier = text ? parse_doubt(*text) : Known{};
-        if (earlier && (earlier->clock != now.clock || earlier->intent_at != now.intent_at ||
-                        earlier->last_try_end > now.last_try_end)) {
-            earlier.reset();
-        }
-        return earlier;
-    };
-    const Known earlier = co_await on_thread<Known>(files_, read);
-    // Unless a try of this daemon's has ended meanwhile.
-    if (tracked->attempt.last_try_end != now.last_try_end) {
-        co_return;
-    }
-    if (earlier) {
-        tracked->attempt.last_try_end = earlier->last_try_end;
-    } else {
-        co_await keep_doubt(tracked);
-    }
 }
 
 }  // namespace lockstep

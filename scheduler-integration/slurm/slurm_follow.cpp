@@ -215,7 +215,9 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
                                                       {"name", tracked->attempt.name},
                                                       {"slurm_job", tracked->attempt.id}});
         }
-        keep_job(tracked);
+        if (!stopped_ && SlurmAttemptFiles::note_job(*tracked)) {
+            tasks_.spawn("seen", files_.write_job(tracked));
+        }
     }
 }
 

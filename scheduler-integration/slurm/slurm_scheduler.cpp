@@ -1,10 +1,8 @@
 // size: the scheduler interface for Slurm, and the course of one submission
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
-#include "job/async/on_thread.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/check.hpp"
-#include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -37,7 +35,7 @@ SlurmScheduler::SlurmScheduler(net::io_context& io, const Clock& clock,
       options_(std::move(options)),
       turns_(options_),
       pace_(io, clock, options_),
-      files_(options_.submissions_at_once),
+      files_(options_.submissions_at_once, options_.steady_clock),
       tasks_(io) {}
 
 SlurmScheduler::~SlurmScheduler() = default;
@@ -132,10 +130,10 @@ SlurmTrackedPointer SlurmScheduler::track(const AttemptRequest& request) {
         pace_.look_again();  // the loop may be in a long sleep: nothing was followed
         if (!stopped_) {
             if (place->attempt.stage == SlurmAttempt::Stage::in_doubt) {
-                tasks_.spawn("doubt", take_up_doubt(place));
+                tasks_.spawn("doubt", files_.take_up_doubt(place));
             } else if (place->attempt.stage == SlurmAttempt::Stage::known) {
                 place->asks_file = true;
-                tasks_.spawn("seen before", take_up_job(place));
+                tasks_.spawn("seen before", files_.take_up_job(place));
             }
             tasks_.spawn("taken up", backend_->took_up(request));
         }
@@ -224,11 +222,8 @@ Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
     if (!backend_->writes_scripts()) {
         co_return Status{};
     }
-    // The directory may be on a file server that takes its time.
-    const std::function<Status()> write = [script = std::move(*made)] {
-        return replace_file(script.path, script.text, 0700);
-    };
-    co_return co_await on_thread<Status>(files_, write);
+    auto writing = files_.write_script(std::move(*made));
+    co_return co_await std::move(writing);
 }
 
 void SlurmScheduler::note_unwritten(SlurmTracked& tracked, const std::string& why) {
@@ -299,7 +294,7 @@ Task<void> SlurmScheduler::send(SlurmTrackedPointer tracked) {
                                                               {"what", reply.message}});
             }
             pace_.soon();
-            tasks_.spawn("doubt", keep_doubt(tracked));
+            tasks_.spawn("doubt", files_.keep_doubt(tracked));
             break;
         case SlurmAttempt::Stage::safe:
             if (reply.kind == SubmitReply::Kind::later) {

@@ -4,11 +4,11 @@
 // Call stop() and let it finish before the object goes.
 #pragma once
 
-#include "job/async/on_thread.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/limits.hpp"
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/scheduler/attempt_files.hpp"
 #include "scheduler-integration/slurm/scheduler/counters.hpp"
 #include "scheduler-integration/slurm/scheduler/link.hpp"
 #include "scheduler-integration/slurm/scheduler/options.hpp"
@@ -84,11 +84,6 @@ class SlurmScheduler final : public SlurmDriver {
     Task<void> ask_nodes();
     void give_turn_back(SlurmTracked& tracked);  // and tells the next one
     Task<void> send(SlurmTrackedPointer tracked);
-    Task<void> keep_doubt(SlurmTrackedPointer tracked);
-    Task<void> take_up_doubt(SlurmTrackedPointer tracked);
-    void keep_job(const SlurmTrackedPointer& tracked);
-    Task<void> write_job(SlurmTrackedPointer tracked);
-    Task<void> take_up_job(SlurmTrackedPointer tracked);
     Task<Status> write_script(const AttemptRequest& request);
     void note_unwritten(SlurmTracked& tracked, const std::string& why);
     Task<void> poll_loop();
@@ -111,8 +106,6 @@ class SlurmScheduler final : public SlurmDriver {
     void give_up_detail(SlurmTracked& tracked);
     Task<void> ask_detail(SlurmTrackedPointer tracked);
     Task<void> abandon(SlurmTrackedPointer tracked);
-    Task<bool> was_abandoned(const SlurmAttempt& attempt);
-    Task<std::string> last_batch_words(const SlurmAttempt& attempt);
     Task<void> end(SlurmTrackedPointer tracked, std::int64_t id);
     Task<Status> end_unseen(SlurmTrackedPointer tracked);
     void take_answer(const JobTable& table, SteadyTime asked);
@@ -146,7 +139,7 @@ class SlurmScheduler final : public SlurmDriver {
     std::size_t estimates_ = 0;  // in flight
     UnixMillis begun_ = 0;       // this daemon's
     bool stopped_ = false;
-    net::thread_pool files_;  // writes batch scripts
+    SlurmAttemptFiles files_;
     TaskGroup tasks_;
 };
 

@@ -1,15 +1,11 @@
 // What the answer of a poll asks for, attempt by attempt: more of Slurm's words, the end of surplus
 // copies, of what nobody has come from and of what is left.
-#include "job/async/on_thread.hpp"
-#include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/sort.hpp"
 #include "job/base/text.hpp"
-#include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
-#include "scheduler-integration/slurm/step_daemon_text.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -47,16 +43,6 @@ void take_down_nodes(SlurmAttempt& attempt, const std::vector<ClusterNode>& node
             attempt.down_nodes.push_back(node.name);
         }
     }
-}
-
-// "" if there is none. For a person: cut and printable.
-std::string last_line_of(const std::string& path) {
-    constexpr std::size_t kTailBytes = 4096;
-    constexpr std::size_t kLineBytes = 512;
-    const auto text = read_plain_tail(path, kTailBytes);
-    std::string_view rest = text ? trim(*text) : std::string_view{};
-    rest.remove_prefix(rest.find_last_of('\n') + 1);  // npos + 1 = 0
-    return printable(rest.substr(0, kLineBytes));
 }
 
 }  // namespace
@@ -233,11 +219,11 @@ Task<void> SlurmScheduler::ask_detail(SlurmTrackedPointer tracked) {
     const std::int64_t id = attempt.id;
     bool ours = false;
     if (attempt.claimed == 0) {
-        ours = co_await was_abandoned(attempt);
+        ours = co_await files_.was_abandoned(attempt);
     }
     Result<SlurmJobDetail> detail = SlurmJobDetail{};
     if (!ours && attempt.claimed == 0) {
-        std::string words = co_await last_batch_words(attempt);
+        std::string words = co_await files_.last_batch_words(attempt);
         if (attempt.id == id) {
             attempt.batch_words = std::move(words);
         }
@@ -262,11 +248,7 @@ Task<void> SlurmScheduler::ask_detail(SlurmTrackedPointer tracked) {
 Task<void> SlurmScheduler::abandon(SlurmTrackedPointer tracked) {
     SlurmAttempt& attempt = tracked->attempt;
     const std::int64_t id = attempt.id;
-    const std::function<Status()> write = [folder = attempt.request.kept_in(), id] {
-        return replace_file(folder + "/" + std::string{slurm::kAbandonedFileName},
-                            std::to_string(id), 0600);
-    };
-    Status done = co_await on_thread<Status>(files_, write);
+    Status done = co_await files_.write_abandoned(attempt.request, id);
     if (done && attempt.claimed == 0) {
         done = co_await backend_->cancel(id, attempt.name_of(id));
     }
@@ -280,29 +262,6 @@ Task<void> SlurmScheduler::abandon(SlurmTrackedPointer tracked) {
         log::warn("no agent has come from a running Slurm job; it is cancelled",
                   {{"job", attempt.request.job.value}, {"name", attempt.name}, {"slurm_job", id}});
     }
-}
-
-Task<bool> SlurmScheduler::was_abandoned(const SlurmAttempt& attempt) {
-    const std::function<bool()> read = [folder = attempt.request.kept_in(), id = attempt.id] {
-        const auto text =
-            read_plain_file(folder + "/" + std::string{slurm::kAbandonedFileName}, 64);
-        return text && *text == std::to_string(id);
-    };
-    co_return co_await on_thread<bool>(files_, read);
-}
-
-// The last line of the batch script, or, where that is only srun's word on the agent, of the first
-// agent: "lockstep-agent: error while loading shared libraries: …".
-Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) {
-    const std::function<std::string()> read = [folder = attempt.request.directory] {
-        std::string words = last_line_of(folder + "/" + std::string{slurm::kBatchLogName});
-        if (words.empty() || words.starts_with("srun: ") || is_step_daemon_line(words)) {
-            const std::string agents = last_line_of(folder + "/agent-00000.log");
-            words = agents.empty() ? words : agents;
-        }
-        return words;
-    };
-    co_return co_await on_thread<std::string>(files_, read);
 }
 
 // What squeue has never shown may wait in Slurm all the same. Not before another is submitted: a
