@@ -11,27 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kFactsAge = std::chrono::minutes{10};
-constexpr auto kNodesAge = std::chrono::seconds{30};
-constexpr auto kNodesWanted = std::chrono::minutes{5};  // after the last reader
-
-ClusterNode as_cluster_node(SlurmNode node) {
-    ClusterNode out;
-    out.usable = node.usable();
-    out.idle = out.usable && node.state == "idle";
-    out.state = node.state + node.flags;
-    out.cpus = node.cpus;
-    out.cpus_used = node.cpus_allocated;
-    out.memory_mb = node.memory_mb;
-    out.gpus = node.gpus();
-    out.gpus_used = node.gpus_used();
-    out.gpu_types = gpu_types_of(node.gres);
-    out.name = std::move(node.name);
-    out.reason = std::move(node.reason);
-    out.partitions = std::move(node.partitions);
-    return out;
-}
-
 std::string signature(const Observation& seen) {
     return std::to_string(static_cast<int>(seen.kind)) + "/" +
            std::to_string(static_cast<int>(seen.state)) + "/" + seen.id + "/" + seen.reason + "/" +
@@ -40,81 +19,22 @@ std::string signature(const Observation& seen) {
 
 }  // namespace
 
-SlurmPatience SlurmScheduler::patience() const {
-    SlurmPatience out;
-    out.unclaimed = options_.unclaimed;
-    out.doubt_ends = options_.doubt_ends;
-    if (facts_) {
-        out.min_job_age = std::chrono::seconds{facts_->config.min_job_age};
-        out.accounting = facts_->config.has_accounting();
-    }
-    out.between_empty = options_.between_empty;
-    if (options_.quarantine.count() > 0) {
-        out.quarantine = options_.quarantine;
-    } else {
-        out.quarantine = std::chrono::seconds{facts_ ? facts_->config.credential_lifetime() : 300} +
-                         limits::kSlurmClockSkew;
-    }
-    return out;
-}
-
-// Partitions and limits change without anybody telling us.
-bool SlurmScheduler::facts_are_old() const {
-    return !facts_ || clock_.steady() - facts_at_ >= kFactsAge;
-}
-
-bool SlurmScheduler::nodes_are_wanted() const {
-    const auto now = clock_.steady();
-    return cluster_asked_ && now - *cluster_asked_ < kNodesWanted &&
-           (nodes_seen_ == 0 || now - nodes_at_ >= kNodesAge);
-}
-
-Task<void> SlurmScheduler::look_around() {
-    if (facts_are_old() && link_.reachable) {
-        pace_.spend();
-        auto facts = co_await backend_->probe();
-        if (facts) {
-            if (!facts_) {
-                log::info("Slurm answers", {{"version", to_string(facts->version)}});
-            }
-            facts_ = std::move(*facts);
-            facts_at_ = clock_.steady();
-        }
-    }
-    if ((nodes_are_wanted() || clock_.steady() - nodes_at_ >= kFactsAge) && link_.reachable) {
-        pace_.spend();
-        co_await ask_nodes();
-    }
-}
-
-Task<void> SlurmScheduler::ask_nodes() {
-    nodes_at_ = clock_.steady();
-    auto table = co_await backend_->nodes();
-    if (!table) {
-        log::warn("Slurm does not report its nodes", {{"what", table.error().message}});
-        co_return;
-    }
-    nodes_.clear();
-    for (SlurmNode& node : table->nodes) {
-        nodes_.push_back(as_cluster_node(std::move(node)));
-    }
-    nodes_seen_ = clock_.wall();
-}
-
 Task<void> SlurmScheduler::poll_loop() {
     while (!stopped_) {
-        const SlurmPace::Needs needs{tracked_, link_.failures, leftover_waits(), nodes_are_wanted(),
-                                     facts_ ? facts_->config.min_job_age : 0};
+        const SlurmFacts* facts = site_.facts();
+        const SlurmPace::Needs needs{tracked_, link_.failures, leftover_waits(),
+                                     site_.nodes_are_wanted(),
+                                     facts != nullptr ? facts->config.min_job_age : 0};
         const auto rest = pace_.next_query(needs) - clock_.steady();
         if (rest.count() > 0) {
             co_await pace_.sleep(rest);  // ended by soon(): looked at anew
             continue;
         }
         pace_.begin_query();
-        if (!facts_ || !tracked_.empty() || !link_.reachable || end_of_) {
+        if (site_.facts() == nullptr || !tracked_.empty() || !link_.reachable || end_of_) {
             co_await query();
         }
-        co_await look_around();
+        co_await site_.look_around();
     }
 }
 
@@ -202,7 +122,8 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
                                              (holder != holders.end() && holder->second != key));
         }
         const bool was_in_doubt = tracked->attempt.stage == SlurmAttempt::Stage::in_doubt;
-        take_rows(tracked->attempt, found == rows.end() ? none : found->second, asked, patience());
+        take_rows(tracked->attempt, found == rows.end() ? none : found->second, asked,
+                  site_.patience());
         if (was_in_doubt && tracked->attempt.stage == SlurmAttempt::Stage::refused) {
             ++counters_.refused;
             log::warn("Slurm refuses a job", {{"job", tracked->attempt.request.job.value},

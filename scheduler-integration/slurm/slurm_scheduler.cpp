@@ -6,6 +6,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "scheduler-integration/slurm/scheduler/admission.hpp"
 #include "scheduler-integration/slurm/slurm_copies.hpp"
 
 #include <algorithm>
@@ -14,8 +15,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::string_view kReleasesPage = "scheduler-integration/README.md, Releases of Slurm";
 
 // The part of an attempt's Slurm name that no other attempt has: <ulid>-a<attempt>.
 std::string key_of(const JobId& job, std::int32_t attempt) {
@@ -35,6 +34,7 @@ SlurmScheduler::SlurmScheduler(net::io_context& io, const Clock& clock,
       options_(std::move(options)),
       turns_(options_),
       pace_(io, clock, options_),
+      site_(clock, *backend_, options_, pace_, link_),
       files_(options_.submissions_at_once, options_.steady_clock),
       tasks_(io) {}
 
@@ -42,55 +42,63 @@ SlurmScheduler::~SlurmScheduler() = default;
 
 Task<Status> SlurmScheduler::begin() {
     begun_ = clock_.wall();
-    auto facts = co_await backend_->probe();
-    if (facts) {
-        facts_ = std::move(*facts);
-        facts_at_ = clock_.steady();
-        if (const std::string defects = known_defects(facts_->version); !defects.empty()) {
-            log::warn("this release of Slurm has known defects",
-                      {{"what", defects}, {"see", kReleasesPage}});
-        }
-        log::info("Slurm answers", {{"version", to_string(facts_->version)},
-                                    {"cluster", facts_->config.cluster},
-                                    {"partitions", facts_->partitions.size()},
-                                    {"accounting", facts_->config.has_accounting()},
-                                    {"min_job_age", facts_->config.min_job_age}});
-        co_await ask_nodes();
-    } else if (facts.error().code == Errc::not_found || facts.error().code == Errc::invalid) {
-        co_return fail(facts.error());
-    } else {
+    const Status found = co_await site_.begin();
+    if (!found && (found.error().code == Errc::not_found || found.error().code == Errc::invalid)) {
+        co_return fail(found.error());
+    }
+    if (!found) {
         link_.reachable = false;
-        link_.why = "Slurm does not answer: " + facts.error().message;
-        log::warn("Slurm does not answer yet", {{"what", facts.error().message}});
+        link_.why = "Slurm does not answer: " + found.error().message;
+        log::warn("Slurm does not answer yet", {{"what", found.error().message}});
     }
     tasks_.spawn("slurm poll", poll_loop());
     co_return Status{};
 }
 
 Cluster SlurmScheduler::cluster() {
-    cluster_asked_ = clock_.steady();
-    if (nodes_seen_ == 0) {
-        pace_.soon();
+    if (site_.want_nodes()) {
+        pace_.look_again();
     } else {
-        pace_.look_again();  // the loop looks again at what is wanted
+        pace_.soon();
     }
-    Cluster out;
-    out.reachable = link_.reachable;
-    out.problem = link_.reachable ? "" : link_.why;
-    if (facts_) {
-        out.name = facts_->config.cluster;
-        out.version = to_string(facts_->version);
-        for (const SlurmPartition& partition : facts_->partitions) {
-            if (!partition.hidden) {
-                out.partitions.push_back({partition.name, partition.state, partition.is_default,
-                                          partition.total_nodes, partition.max_time,
-                                          partition.default_time, partition.max_nodes});
-            }
-        }
+    return site_.cluster();
+}
+
+Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
+    return admit_to_slurm(spec, site_.facts(), site_.nodes(), site_.batch_site(spec.slurm));
+}
+
+Result<std::optional<std::string>> SlurmScheduler::script(const AttemptRequest& request) const {
+    auto made = slurm::make_batch_script(request, site_.batch_site(request.slurm));
+    LOCKSTEP_TRY(made);
+    return std::optional<std::string>{std::move(made->text)};
+}
+
+Task<Result<std::optional<StartEstimate>>> SlurmScheduler::estimate(AttemptRequest request) {
+    auto made = slurm::make_batch_script(request, site_.batch_site(request.slurm));
+    LOCKSTEP_CO_TRY(made);
+    if (estimates_ >= options_.estimates_at_once) {
+        co_return fail(Errc::exhausted, "Slurm is asked for others at the moment; ask again");
     }
-    out.nodes = nodes_;
-    out.seen_at = nodes_seen_;
-    return out;
+    ++estimates_;
+    auto reply = co_await backend_->estimate(std::move(made->text));
+    --estimates_;
+    LOCKSTEP_CO_TRY(reply);
+    if (!*reply) {
+        co_return std::optional<StartEstimate>{};
+    }
+    StartEstimate out;
+    if (!(*reply)->accepted) {
+        out.refusal = std::move((*reply)->message);
+    } else if ((*reply)->start > 0) {
+        out.start = (*reply)->start * 1000;
+        out.nodes = std::move((*reply)->nodes);
+        out.partition = std::move((*reply)->partition);
+    } else {
+        co_return fail(Errc::unavailable, "Slurm gives the start as " + (*reply)->start_text +
+                                              ", without its time zone");
+    }
+    co_return std::optional<StartEstimate>{std::move(out)};
 }
 
 // --- attempts ------------------------------------------------------------------------------------
@@ -217,7 +225,7 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
 }
 
 Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
-    auto made = slurm::make_batch_script(request, site(request.slurm));
+    auto made = slurm::make_batch_script(request, site_.batch_site(request.slurm));
     LOCKSTEP_CO_TRY(made);
     if (!backend_->writes_scripts()) {
         co_return Status{};
@@ -256,7 +264,7 @@ Task<void> SlurmScheduler::send(SlurmTrackedPointer tracked) {
         }
         const Status written = co_await write_script(request);
         if (written) {
-            slurm::BatchSite where = site(request.slurm);
+            slurm::BatchSite where = site_.batch_site(request.slurm);
             reply = co_await backend_->submit_attempt(std::move(request), std::move(where));
         } else if (written.error().code == Errc::invalid) {
             reply.kind = SubmitReply::Kind::rejected;

@@ -7,12 +7,12 @@
 #include "job/async/task_group.hpp"
 #include "job/base/limits.hpp"
 #include "scheduler-integration/scheduler.hpp"
-#include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/scheduler/attempt_files.hpp"
 #include "scheduler-integration/slurm/scheduler/counters.hpp"
 #include "scheduler-integration/slurm/scheduler/link.hpp"
 #include "scheduler-integration/slurm/scheduler/options.hpp"
 #include "scheduler-integration/slurm/scheduler/pace.hpp"
+#include "scheduler-integration/slurm/scheduler/site.hpp"
 #include "scheduler-integration/slurm/scheduler/tracked.hpp"
 #include "scheduler-integration/slurm/scheduler/turns.hpp"
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
@@ -62,7 +62,7 @@ class SlurmScheduler final : public SlurmDriver {
     void know_ends(EndOf end_of) override;
     const SlurmCounters& counters();
     // What is known of this Slurm; nullptr before it has answered once.
-    const SlurmFacts* facts() const { return facts_ ? &*facts_ : nullptr; }
+    const SlurmFacts* facts() const { return site_.facts(); }
     SlurmBackend& backend() { return *backend_; }
     Task<void> stop() override;
     void agents_moved() override;
@@ -78,19 +78,12 @@ class SlurmScheduler final : public SlurmDriver {
 
     SlurmTrackedPointer track(const AttemptRequest& request);
     SlurmTrackedPointer find(const JobId& job, std::int32_t attempt) const;
-    slurm::BatchSite site(const SlurmSpec& spec) const;
-    void check_node(const Resources& resources, const std::vector<std::string>& names,
-                    const std::string& where, std::vector<FieldError>& errors) const;
-    Task<void> ask_nodes();
     void give_turn_back(SlurmTracked& tracked);  // and tells the next one
     Task<void> send(SlurmTrackedPointer tracked);
     Task<Status> write_script(const AttemptRequest& request);
     void note_unwritten(SlurmTracked& tracked, const std::string& why);
     Task<void> poll_loop();
     Task<void> query();
-    Task<void> look_around();
-    bool facts_are_old() const;
-    bool nodes_are_wanted() const;
     Task<void> settle(SlurmTrackedPointer tracked, SteadyTime asked);
     struct Question {
         SlurmTrackedPointer tracked;
@@ -99,7 +92,6 @@ class SlurmScheduler final : public SlurmDriver {
     };
     std::vector<Question> questions(SteadyTime asked) const;
     void ask_some(SteadyTime asked);
-    bool has_accounting() const;
     Task<void> ask_history(SlurmTrackedPointer tracked, SteadyTime asked);
     Task<void> settle_history(SlurmTrackedPointer tracked, std::vector<SlurmJob> rows,
                               SteadyTime asked);
@@ -113,18 +105,11 @@ class SlurmScheduler final : public SlurmDriver {
     bool leftover_waits() const;
     void tell(SlurmTracked& tracked);
     void forget_ended();
-    SlurmPatience patience() const;
 
     net::io_context& io_;
     const Clock& clock_;
     std::unique_ptr<SlurmBackend> backend_;
     Options options_;
-    std::optional<SlurmFacts> facts_;
-    SteadyTime facts_at_;
-    std::vector<ClusterNode> nodes_;  // for cluster(), asked for only while somebody reads it
-    UnixMillis nodes_seen_ = 0;       // 0 = not yet
-    SteadyTime nodes_at_;
-    std::optional<SteadyTime> cluster_asked_;
     Changed changed_;
     EndOf end_of_;
     std::map<std::int64_t, Leftover> leftovers_;  // by Slurm's number
@@ -132,6 +117,7 @@ class SlurmScheduler final : public SlurmDriver {
     SlurmTurns turns_;
     SlurmLink link_;
     SlurmPace pace_;
+    SlurmSite site_;
     std::size_t histories_ = 0;  // questions in flight
     std::size_t details_ = 0;
     std::string question_turn_;  // the key of the attempt that was asked about last

@@ -51,7 +51,7 @@ void take_down_nodes(SlurmAttempt& attempt, const std::vector<ClusterNode>& node
 std::vector<SlurmScheduler::Question> SlurmScheduler::questions(SteadyTime asked) const {
     std::vector<Question> line;
     const auto add = [&](const SlurmTrackedPointer& tracked) {
-        const bool history = has_accounting() && wants_history(tracked->attempt, asked);
+        const bool history = site_.has_accounting() && wants_history(tracked->attempt, asked);
         if (history || wants_detail(tracked->attempt)) {
             line.push_back({tracked, place_in_line(tracked->attempt, history), history});
         }
@@ -100,10 +100,6 @@ void SlurmScheduler::ask_some(SteadyTime asked) {
     }
 }
 
-bool SlurmScheduler::has_accounting() const {
-    return facts_ && facts_->config.has_accounting();
-}
-
 Task<void> SlurmScheduler::ask_history(SlurmTrackedPointer tracked, SteadyTime asked) {
     SlurmAttempt& attempt = tracked->attempt;
     const std::int64_t since = attempt.request.intent_at / 1000 - 24L * 3600;
@@ -126,7 +122,7 @@ Task<void> SlurmScheduler::settle_history(SlurmTrackedPointer tracked, std::vect
         co_return;
     }
     const bool acknowledged = attempt.stage == SlurmAttempt::Stage::known;
-    take_history(attempt, rows, asked, patience());
+    take_history(attempt, rows, asked, site_.patience());
     if (attempt.stage == SlurmAttempt::Stage::gone && acknowledged) {
         ++counters_.forgotten;
         log::warn("Slurm has forgotten a job that it had acknowledged",
@@ -160,14 +156,14 @@ void SlurmScheduler::give_up_detail(SlurmTracked& tracked) {
     tracked.detail_wanted = tracked.detail_wanted.value_or(now);
     if (attempt.claimed != 0 && !tracked.in_question &&
         now - *tracked.detail_wanted >= options_.detail_patience) {
-        take_detail(attempt, SlurmJobDetail{}, patience());
+        take_detail(attempt, SlurmJobDetail{}, site_.patience());
     }
 }
 
 // What one answer asks for beside ask_some(): the end of surplus copies and of what is left.
 Task<void> SlurmScheduler::settle(SlurmTrackedPointer tracked, SteadyTime asked) {
     SlurmAttempt& attempt = tracked->attempt;
-    if (!has_accounting()) {
+    if (!site_.has_accounting()) {
         std::vector<SlurmJob> none;
         co_await settle_history(tracked, std::move(none), asked);
     }
@@ -176,12 +172,12 @@ Task<void> SlurmScheduler::settle(SlurmTrackedPointer tracked, SteadyTime asked)
     if (attempt.seen && attempt.claimed == attempt.id && attempt.claimed != 0 &&
         attempt.last_verdict.end == SlurmEnd::node_fail &&
         !std::exchange(attempt.nodes_asked, true)) {
-        if (nodes_at_ < asked) {  // a node is lost by all of its jobs at once
+        if (site_.nodes_at() < asked) {  // a node is lost by all of its jobs at once
             pace_.spend();
-            co_await ask_nodes();
+            co_await site_.ask_nodes();
         }
         if (attempt.seen) {
-            take_down_nodes(attempt, nodes_);
+            take_down_nodes(attempt, site_.nodes());
         }
     }
     for (std::size_t& told = tracked->stillborn_told; told < attempt.stillborn.size(); ++told) {
@@ -203,7 +199,7 @@ Task<void> SlurmScheduler::settle(SlurmTrackedPointer tracked, SteadyTime asked)
                                                           {"kept", attempt.id}});
         co_await end(tracked, id);
     }
-    if (nobody_came(attempt, asked, patience())) {
+    if (nobody_came(attempt, asked, site_.patience())) {
         co_await abandon(tracked);
     }
     const bool left_over =
@@ -237,7 +233,7 @@ Task<void> SlurmScheduler::ask_detail(SlurmTrackedPointer tracked) {
     // What nobody has claimed waits for the answer: it decides whether the job is lost.
     if (attempt.id == id && wants_detail(attempt) && (answered || attempt.claimed != 0)) {
         attempt.abandoned = ours && attempt.claimed == 0;
-        take_detail(attempt, detail.value_or(SlurmJobDetail{}), patience());
+        take_detail(attempt, detail.value_or(SlurmJobDetail{}), site_.patience());
     }
     tell(*tracked);
     forget_ended();

@@ -1,16 +1,16 @@
-// What the Slurm scheduler says of a spec before anything is submitted, and the script it makes.
+#include "scheduler-integration/slurm/scheduler/admission.hpp"
+
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/hostlist.hpp"
-#include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
 
 namespace lockstep {
 namespace {
-
-constexpr std::int64_t kDefaultTimeLimit = 24L * 3600;
 
 // From here on Slurm chooses among the nodes of a list that is longer than the job (its CHANGELOG).
 constexpr SlurmVersion kChoosesOfNodelist{23, 2, 0};
@@ -42,81 +42,13 @@ void check_hosts(const JobSpec& spec, const SlurmVersion* version,
     }
 }
 
-// No longer than the longest of any partition, where Slurm's default one may be any of them.
-std::int64_t default_of_any(const std::vector<SlurmPartition>& partitions) {
-    std::int64_t longest = 0;
-    for (const SlurmPartition& one : partitions) {
-        longest = std::max(longest, one.max_time.value_or(kDefaultTimeLimit));
-    }
-    return std::min(longest, kDefaultTimeLimit);
-}
-
-std::string first_partition(const SlurmSpec& spec) {
-    return split(spec.partition, ',').empty() ? "" : split(spec.partition, ',').front();
-}
-
-}  // namespace
-
-slurm::BatchSite SlurmScheduler::site(const SlurmSpec& spec) const {
-    slurm::BatchSite out;
-    out.agent_path = options_.agent_path;
-    out.slurm_bin = options_.slurm_bin;
-    out.gpus_as_gres = options_.gpus_as_gres;
-    out.default_time_limit_seconds = kDefaultTimeLimit;
-    if (facts_) {
-        out.release = {facts_->version.major, facts_->version.minor};
-        const SlurmPartition* partition = spec.partition.empty()
-                                              ? facts_->default_partition()
-                                              : facts_->partition(first_partition(spec));
-        if (partition != nullptr && (partition->default_time || partition->max_time)) {
-            out.default_time_limit_seconds =
-                partition->default_time ? *partition->default_time : *partition->max_time;
-        } else if (spec.partition.empty() && facts_->default_untold) {
-            out.default_time_limit_seconds = default_of_any(facts_->partitions);
-        }
-    }
-    return out;
-}
-
-Result<std::optional<std::string>> SlurmScheduler::script(const AttemptRequest& request) const {
-    auto made = slurm::make_batch_script(request, site(request.slurm));
-    LOCKSTEP_TRY(made);
-    return std::optional<std::string>{std::move(made->text)};
-}
-
-Task<Result<std::optional<StartEstimate>>> SlurmScheduler::estimate(AttemptRequest request) {
-    auto made = slurm::make_batch_script(request, site(request.slurm));
-    LOCKSTEP_CO_TRY(made);
-    if (estimates_ >= options_.estimates_at_once) {
-        co_return fail(Errc::exhausted, "Slurm is asked for others at the moment; ask again");
-    }
-    ++estimates_;
-    auto reply = co_await backend_->estimate(std::move(made->text));
-    --estimates_;
-    LOCKSTEP_CO_TRY(reply);
-    if (!*reply) {
-        co_return std::optional<StartEstimate>{};
-    }
-    StartEstimate out;
-    if (!(*reply)->accepted) {
-        out.refusal = std::move((*reply)->message);
-    } else if ((*reply)->start > 0) {
-        out.start = (*reply)->start * 1000;
-        out.nodes = std::move((*reply)->nodes);
-        out.partition = std::move((*reply)->partition);
-    } else {
-        co_return fail(Errc::unavailable, "Slurm gives the start as " + (*reply)->start_text +
-                                              ", without its time zone");
-    }
-    co_return std::optional<StartEstimate>{std::move(out)};
-}
-
 // What no node of the partitions could ever give, as far as the nodes are known.
-void SlurmScheduler::check_node(const Resources& resources, const std::vector<std::string>& names,
-                                const std::string& where, std::vector<FieldError>& errors) const {
+void check_node(const std::vector<ClusterNode>& nodes, const Resources& resources,
+                const std::vector<std::string>& names, const std::string& where,
+                std::vector<FieldError>& errors) {
     ClusterNode most;
     bool known = false;
-    for (const ClusterNode& node : nodes_) {
+    for (const ClusterNode& node : nodes) {
         if (std::any_of(names.begin(), names.end(), [&](const std::string& name) {
                 return std::find(node.partitions.begin(), node.partitions.end(), name) !=
                        node.partitions.end();
@@ -161,28 +93,32 @@ void SlurmScheduler::check_node(const Resources& resources, const std::vector<st
     }
 }
 
-Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
+}  // namespace
+
+Result<Admission> admit_to_slurm(const JobSpec& spec, const SlurmFacts* facts,
+                                 const std::vector<ClusterNode>& nodes,
+                                 const slurm::BatchSite& site) {
     const AttemptRequest template_request =
         attempt_request(JobId{std::string{kTemplateJob}}, 1, spec, "/attempt");
-    const auto made = slurm::make_batch_script(template_request, site(spec.slurm));
+    const auto made = slurm::make_batch_script(template_request, site);
     LOCKSTEP_TRY(made);
     Admission out;
     std::vector<FieldError> errors;
-    check_hosts(spec, facts_ ? &facts_->version : nullptr, errors);
-    if (!facts_ && !errors.empty()) {
+    check_hosts(spec, facts != nullptr ? &facts->version : nullptr, errors);
+    if (facts == nullptr && !errors.empty()) {
         return fail(field_errors(std::move(errors)));
     }
-    if (!facts_) {
+    if (facts == nullptr) {
         out.warnings.push_back("Slurm does not answer; the job waits until it does");
         return out;
     }
-    if (static_cast<std::int64_t>(made->text.size()) > facts_->config.max_script_bytes) {
+    if (static_cast<std::int64_t>(made->text.size()) > facts->config.max_script_bytes) {
         return fail(field_errors(
             {{"/slurm", "the batch script would be larger than Slurm takes: " +
                             std::to_string(made->text.size()) + " of " +
-                            std::to_string(facts_->config.max_script_bytes) + " bytes"}}));
+                            std::to_string(facts->config.max_script_bytes) + " bytes"}}));
     }
-    if (spec.container.runtime == ContainerRuntime::pyxis && facts_->has_pyxis == false) {
+    if (spec.container.runtime == ContainerRuntime::pyxis && facts->has_pyxis == false) {
         return fail(field_errors(
             {{"/container/runtime", "this Slurm has no pyxis: srun takes no --container-image"}}));
     }
@@ -191,14 +127,14 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
     std::int64_t most_nodes = 0;
     std::vector<std::string> names = split(spec.slurm.partition, ',');
     // Slurm knows in which one it will be.
-    const bool in_any = spec.slurm.partition.empty() && facts_->default_untold;
+    const bool in_any = spec.slurm.partition.empty() && facts->default_untold;
     if (in_any) {
         names.clear();
-        for (const SlurmPartition& one : facts_->partitions) {
+        for (const SlurmPartition& one : facts->partitions) {
             names.push_back(one.name);
         }
     } else if (spec.slurm.partition.empty()) {
-        const SlurmPartition* usual = facts_->default_partition();
+        const SlurmPartition* usual = facts->default_partition();
         if (usual == nullptr) {
             return fail(field_errors(
                 {{"/slurm/partition", "this cluster has no default partition: name one"}}));
@@ -206,7 +142,7 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
         names = {usual->name};
     }
     for (const std::string& name : names) {
-        const SlurmPartition* partition = facts_->partition(name);
+        const SlurmPartition* partition = facts->partition(name);
         if (partition == nullptr) {
             errors.push_back({"/slurm/partition", "there is no partition " + name});
             all_known = false;
@@ -235,14 +171,14 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
                 {"/resources/nodes",
                  "more than " + where + " has or allows: at most " + std::to_string(most_nodes)});
         }
-        check_node(spec.resources, names, where, errors);
+        check_node(nodes, spec.resources, names, where, errors);
     }
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));
     }
     // A check of the nodes ends by itself, in minutes.
     if (spec.resources.time_limit_seconds == 0 && spec.preflight.mode != PreflightMode::only) {
-        const std::int64_t given = site(spec.slurm).default_time_limit_seconds;
+        const std::int64_t given = site.default_time_limit_seconds;
         out.warnings.push_back("no time limit was stated: it will be " + format_time_limit(given));
     }
     return out;
