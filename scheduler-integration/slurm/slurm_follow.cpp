@@ -22,7 +22,7 @@ std::string signature(const Observation& seen) {
 Task<void> SlurmScheduler::poll_loop() {
     while (!stopped_) {
         const SlurmFacts* facts = site_.facts();
-        const SlurmPace::Needs needs{tracked_, link_.failures, leftover_waits(),
+        const SlurmPace::Needs needs{tracked_, link_.failures, leftovers_.one_waits(),
                                      site_.nodes_are_wanted(),
                                      facts != nullptr ? facts->config.min_job_age : 0};
         const auto rest = pace_.next_query(needs) - clock_.steady();
@@ -31,7 +31,8 @@ Task<void> SlurmScheduler::poll_loop() {
             continue;
         }
         pace_.begin_query();
-        if (site_.facts() == nullptr || !tracked_.empty() || !link_.reachable || end_of_) {
+        if (site_.facts() == nullptr || !tracked_.empty() || !link_.reachable ||
+            leftovers_.looks()) {
             co_await query();
         }
         co_await site_.look_around();
@@ -64,7 +65,7 @@ Task<void> SlurmScheduler::query() {
     }
     take_answer(*table, asked);
     measure_waits(counters_, tracked_, begun_, options_.waited);
-    co_await audit(*table);
+    co_await leftovers_.audit(*table, tracked_);
     turns_.free_hanging(tracked_, clock_.steady(), counters_.sending);
     ask_some(asked);
     // A copy: what is settled may be forgotten meanwhile.

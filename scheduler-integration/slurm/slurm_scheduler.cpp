@@ -35,6 +35,7 @@ SlurmScheduler::SlurmScheduler(net::io_context& io, const Clock& clock,
       turns_(options_),
       pace_(io, clock, options_),
       site_(clock, *backend_, options_, pace_, link_),
+      leftovers_(clock, *backend_, options_, pace_, counters_),
       files_(options_.submissions_at_once, options_.steady_clock),
       tasks_(io) {}
 
@@ -434,6 +435,25 @@ void SlurmScheduler::over(const JobId& job, std::int32_t attempt) {
         }
         forget_ended();
     }
+}
+
+void SlurmScheduler::know_ends(EndOf end_of) {
+    leftovers_.know_ends(std::move(end_of));
+    pace_.soon();
+}
+
+std::optional<std::string> SlurmScheduler::leaving(const JobId& job) const {
+    for (const auto& [key, tracked] : tracked_) {
+        const SlurmAttempt& attempt = tracked->attempt;
+        if (attempt.request.job == job && attempt.over && attempt.id != 0 &&
+            !attempt.nothing_left() &&
+            clock_.steady() - attempt.over_at >= limits::kLeavePatience) {
+            const bool finishing =
+                attempt.seen && attempt.last_verdict.phase == SlurmPhase::finishing;
+            return finishing ? attempt.seen->nodes : "";
+        }
+    }
+    return std::nullopt;
 }
 
 Task<Status> SlurmScheduler::ping() {

@@ -9,6 +9,7 @@
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/scheduler/attempt_files.hpp"
 #include "scheduler-integration/slurm/scheduler/counters.hpp"
+#include "scheduler-integration/slurm/scheduler/leftovers.hpp"
 #include "scheduler-integration/slurm/scheduler/link.hpp"
 #include "scheduler-integration/slurm/scheduler/options.hpp"
 #include "scheduler-integration/slurm/scheduler/pace.hpp"
@@ -23,7 +24,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,14 +68,6 @@ class SlurmScheduler final : public SlurmDriver {
     void agents_moved() override;
 
   private:
-    // A job in Slurm with one of our names that is no longer followed.
-    struct Leftover {
-        std::string name;
-        UnixMillis ended_at = 0;  // the attempt; 0: not known, or it goes on
-        bool foreign = false;     // no attempt of ours: another lockstepd's of the same user
-        std::optional<SteadyTime> cancelled;
-    };
-
     SlurmTrackedPointer track(const AttemptRequest& request);
     SlurmTrackedPointer find(const JobId& job, std::int32_t attempt) const;
     void give_turn_back(SlurmTracked& tracked);  // and tells the next one
@@ -101,8 +93,6 @@ class SlurmScheduler final : public SlurmDriver {
     Task<void> end(SlurmTrackedPointer tracked, std::int64_t id);
     Task<Status> end_unseen(SlurmTrackedPointer tracked);
     void take_answer(const JobTable& table, SteadyTime asked);
-    Task<void> audit(const JobTable& table);
-    bool leftover_waits() const;
     void tell(SlurmTracked& tracked);
     void forget_ended();
 
@@ -111,8 +101,6 @@ class SlurmScheduler final : public SlurmDriver {
     std::unique_ptr<SlurmBackend> backend_;
     Options options_;
     Changed changed_;
-    EndOf end_of_;
-    std::map<std::int64_t, Leftover> leftovers_;  // by Slurm's number
     SlurmTrackedMap tracked_;
     SlurmTurns turns_;
     SlurmLink link_;
@@ -122,6 +110,7 @@ class SlurmScheduler final : public SlurmDriver {
     std::size_t details_ = 0;
     std::string question_turn_;  // the key of the attempt that was asked about last
     SlurmCounters counters_;
+    SlurmLeftovers leftovers_;
     std::size_t estimates_ = 0;  // in flight
     UnixMillis begun_ = 0;       // this daemon's
     bool stopped_ = false;

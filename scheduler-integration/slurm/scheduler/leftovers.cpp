@@ -1,15 +1,11 @@
-// Jobs that Slurm still holds although their attempts have ended: a slurmctld that was killed in
-// the seconds around a job's end comes back with the job RUNNING, which is no longer followed,
-// in this daemon's life or a later one's. They are found by name in the answer that is there
-// anyway.
-#include "job/base/limits.hpp"
+#include "scheduler-integration/slurm/scheduler/leftovers.hpp"
+
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
-#include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include <algorithm>
 #include <cctype>
-#include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -45,40 +41,20 @@ bool is_held(const SlurmJob& job) {
 
 }  // namespace
 
-void SlurmScheduler::know_ends(EndOf end_of) {
-    end_of_ = std::move(end_of);
-    pace_.soon();
-}
-
-std::optional<std::string> SlurmScheduler::leaving(const JobId& job) const {
-    for (const auto& [key, tracked] : tracked_) {
-        const SlurmAttempt& attempt = tracked->attempt;
-        if (attempt.request.job == job && attempt.over && attempt.id != 0 &&
-            !attempt.nothing_left() &&
-            clock_.steady() - attempt.over_at >= limits::kLeavePatience) {
-            const bool finishing =
-                attempt.seen && attempt.last_verdict.phase == SlurmPhase::finishing;
-            return finishing ? attempt.seen->nodes : "";
-        }
-    }
-    return std::nullopt;
-}
-
-// One that has not been cancelled yet is looked at soon.
-bool SlurmScheduler::leftover_waits() const {
+bool SlurmLeftovers::one_waits() const {
     return std::any_of(leftovers_.begin(), leftovers_.end(), [](const auto& one) {
         return one.second.ended_at != 0 && !one.second.cancelled;
     });
 }
 
-Task<void> SlurmScheduler::audit(const JobTable& table) {
+Task<void> SlurmLeftovers::audit(const JobTable& table, const SlurmTrackedMap& tracked) {
     if (!end_of_) {
         co_return;
     }
     std::map<std::int64_t, Leftover> seen;
     for (const SlurmJob& job : table.jobs) {
         const std::string part = attempt_part(job.name);
-        if (part.empty() || tracked_.contains(part) || !is_held(job)) {
+        if (part.empty() || tracked.contains(part) || !is_held(job)) {
             continue;
         }
         const auto known = leftovers_.find(job.id);
@@ -114,7 +90,7 @@ Task<void> SlurmScheduler::audit(const JobTable& table) {
             (one.cancelled && now - *one.cancelled < options_.over_patience)) {
             continue;
         }
-        const Status done = co_await backend_->cancel(id, one.name);
+        const Status done = co_await backend_.cancel(id, one.name);
         if (done) {
             counters_.leftovers_cancelled += one.cancelled ? 0 : 1;
             one.cancelled = now;
