@@ -1,7 +1,9 @@
-// How the Slurm scheduler follows what it handed over: the one poll, and what its answer says of
-// each attempt. What that asks for is in slurm_settle.cpp.
+// How the Slurm scheduler follows what it handed over: the one loop of queries, what an answer says
+// of each attempt, and what that asks for.
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/text.hpp"
+#include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_renamed.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
@@ -15,6 +17,23 @@ std::string signature(const Observation& seen) {
     return std::to_string(static_cast<int>(seen.kind)) + "/" +
            std::to_string(static_cast<int>(seen.state)) + "/" + seen.id + "/" + seen.reason + "/" +
            seen.message;
+}
+
+// squeue says that a job lost a node, and only sinfo which.
+void take_down_nodes(SlurmAttempt& attempt, const std::vector<ClusterNode>& nodes) {
+    constexpr std::size_t kNamed = 8;
+    const auto own = expand_hostlist(attempt.seen->nodes).value_or(std::vector<std::string>{});
+    for (const ClusterNode& node : nodes) {
+        const bool down = node.state.starts_with("down") &&
+                          std::find(own.begin(), own.end(), node.name) != own.end();
+        if (down && attempt.down_nodes.size() < kNamed) {
+            if (attempt.down_nodes.empty()) {
+                attempt.down_why =
+                    printable(std::string_view{node.reason}.substr(0, limits::kTextBytes));
+            }
+            attempt.down_nodes.push_back(node.name);
+        }
+    }
 }
 
 }  // namespace
@@ -67,7 +86,9 @@ Task<void> SlurmScheduler::query() {
     measure_waits(counters_, tracked_, begun_, options_.waited);
     co_await leftovers_.audit(*table, tracked_);
     turns_.free_hanging(tracked_, clock_.steady(), counters_.sending);
-    ask_some(asked);
+    if (!stopped_) {
+        questions_.ask_some(tracked_, asked, tasks_);
+    }
     // A copy: what is settled may be forgotten meanwhile.
     const SlurmTrackedMap all = tracked_;
     for (const auto& [name, tracked] : all) {
@@ -140,6 +161,56 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
         if (!stopped_ && SlurmAttemptFiles::note_job(*tracked)) {
             tasks_.spawn("seen", files_.write_job(tracked));
         }
+    }
+}
+
+// What one answer asks for beside ask_some(): the end of surplus copies and of what is left.
+Task<void> SlurmScheduler::settle(SlurmTrackedPointer tracked, SteadyTime asked) {
+    SlurmAttempt& attempt = tracked->attempt;
+    if (!site_.has_accounting()) {
+        std::vector<SlurmJob> none;
+        co_await questions_.settle_history(tracked, std::move(none), asked);
+    }
+    questions_.give_up_detail(*tracked);
+    // Its end is believed at the next answer.
+    if (attempt.seen && attempt.claimed == attempt.id && attempt.claimed != 0 &&
+        attempt.last_verdict.end == SlurmEnd::node_fail &&
+        !std::exchange(attempt.nodes_asked, true)) {
+        if (site_.nodes_at() < asked) {  // a node is lost by all of its jobs at once
+            pace_.spend();
+            co_await site_.ask_nodes();
+        }
+        if (attempt.seen) {
+            take_down_nodes(attempt, site_.nodes());
+        }
+    }
+    for (std::size_t& told = tracked->stillborn_told; told < attempt.stillborn.size(); ++told) {
+        log::warn("a Slurm job that no agent had claimed is submitted again",
+                  {{"job", attempt.request.job.value},
+                   {"name", attempt.name},
+                   {"why", attempt.stillborn[told].how}});
+    }
+    // A copy: an agent may claim one while another is being ended.
+    const std::vector<std::int64_t> surplus = attempt.surplus;
+    for (const std::int64_t id : surplus) {
+        if (std::count(attempt.surplus.begin(), attempt.surplus.end(), id) == 0) {
+            continue;
+        }
+        ++counters_.surplus;
+        log::warn("ending a surplus copy of an attempt", {{"job", attempt.request.job.value},
+                                                          {"name", attempt.name},
+                                                          {"slurm_job", id},
+                                                          {"kept", attempt.id}});
+        co_await cancels_.end(tracked, id);
+    }
+    if (nobody_came(attempt, asked, site_.patience())) {
+        co_await cancels_.abandon(tracked);
+    }
+    const bool left_over =
+        attempt.over && clock_.steady() - attempt.over_at >= options_.over_patience;
+    if (attempt.stage == SlurmAttempt::Stage::known && !attempt.ended() && !wants_detail(attempt) &&
+        !attempt.cancelled && (attempt.cancel_wanted || left_over)) {
+        co_await cancels_.end(tracked, attempt.id);
     }
 }
 

@@ -37,6 +37,12 @@ SlurmScheduler::SlurmScheduler(net::io_context& io, const Clock& clock,
       site_(clock, *backend_, options_, pace_, link_),
       leftovers_(clock, *backend_, options_, pace_, counters_),
       files_(options_.submissions_at_once, options_.steady_clock),
+      cancels_(*backend_, pace_, files_),
+      questions_({clock_, *backend_, options_, pace_, site_, files_, cancels_, counters_},
+                 [this](SlurmTracked& tracked) {
+                     tell(tracked);
+                     forget_ended();
+                 }),
       tasks_(io) {}
 
 SlurmScheduler::~SlurmScheduler() = default;
@@ -330,7 +336,7 @@ Task<void> SlurmScheduler::send(SlurmTrackedPointer tracked) {
     }
     give_turn_back(*tracked);
     if (attempt.cancel_wanted && attempt.id != 0) {
-        tasks_.spawn("scancel", end(tracked, attempt.id));
+        tasks_.spawn("scancel", cancels_.end(tracked, attempt.id));
     }
     tell(*tracked);
 }
@@ -423,7 +429,7 @@ Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
         tracked->attempt.cancelled = true;
         pace_.soon();
     }
-    co_return co_await end_unseen(tracked);
+    co_return co_await cancels_.end_unseen(tracked);
 }
 
 void SlurmScheduler::over(const JobId& job, std::int32_t attempt) {

@@ -8,11 +8,13 @@
 #include "job/base/limits.hpp"
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/scheduler/attempt_files.hpp"
+#include "scheduler-integration/slurm/scheduler/cancels.hpp"
 #include "scheduler-integration/slurm/scheduler/counters.hpp"
 #include "scheduler-integration/slurm/scheduler/leftovers.hpp"
 #include "scheduler-integration/slurm/scheduler/link.hpp"
 #include "scheduler-integration/slurm/scheduler/options.hpp"
 #include "scheduler-integration/slurm/scheduler/pace.hpp"
+#include "scheduler-integration/slurm/scheduler/questions.hpp"
 #include "scheduler-integration/slurm/scheduler/site.hpp"
 #include "scheduler-integration/slurm/scheduler/tracked.hpp"
 #include "scheduler-integration/slurm/scheduler/turns.hpp"
@@ -27,7 +29,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace lockstep {
 
@@ -77,21 +78,6 @@ class SlurmScheduler final : public SlurmDriver {
     Task<void> poll_loop();
     Task<void> query();
     Task<void> settle(SlurmTrackedPointer tracked, SteadyTime asked);
-    struct Question {
-        SlurmTrackedPointer tracked;
-        int place = 0;  // in the line; 0: the detail of one that nobody has claimed
-        bool history = false;
-    };
-    std::vector<Question> questions(SteadyTime asked) const;
-    void ask_some(SteadyTime asked);
-    Task<void> ask_history(SlurmTrackedPointer tracked, SteadyTime asked);
-    Task<void> settle_history(SlurmTrackedPointer tracked, std::vector<SlurmJob> rows,
-                              SteadyTime asked);
-    void give_up_detail(SlurmTracked& tracked);
-    Task<void> ask_detail(SlurmTrackedPointer tracked);
-    Task<void> abandon(SlurmTrackedPointer tracked);
-    Task<void> end(SlurmTrackedPointer tracked, std::int64_t id);
-    Task<Status> end_unseen(SlurmTrackedPointer tracked);
     void take_answer(const JobTable& table, SteadyTime asked);
     void tell(SlurmTracked& tracked);
     void forget_ended();
@@ -106,15 +92,14 @@ class SlurmScheduler final : public SlurmDriver {
     SlurmLink link_;
     SlurmPace pace_;
     SlurmSite site_;
-    std::size_t histories_ = 0;  // questions in flight
-    std::size_t details_ = 0;
-    std::string question_turn_;  // the key of the attempt that was asked about last
     SlurmCounters counters_;
     SlurmLeftovers leftovers_;
     std::size_t estimates_ = 0;  // in flight
     UnixMillis begun_ = 0;       // this daemon's
     bool stopped_ = false;
     SlurmAttemptFiles files_;
+    SlurmCancels cancels_;
+    SlurmQuestions questions_;
     TaskGroup tasks_;
 };
 
