@@ -1,7 +1,8 @@
-// What this agent was given to do: the job's specification, which is that of the first WELCOME, and
-// what the newest WELCOME says beside it. Where the job's user has signed the specification it is
-// that one whatever the daemon says, and so is what follows from it. Agent thread only; the
-// configuration outlives it.
+// What this agent was given to do: the job's specification, which is that of the first WELCOME that
+// was understood, and what the newest WELCOME says beside it. Where the job's user has signed the
+// specification it is that one whatever the daemon says, and so is what follows from it. Agent
+// thread only; the configuration outlives it, and it outlives the JobEnvironment, which points to
+// its specification.
 #pragma once
 
 #include "job/agent/node/job_environment.hpp"
@@ -21,9 +22,9 @@ class Assignment {
     explicit Assignment(const NodeConfig& config) : config_(config) {}
 
     // Every WELCOME. An error: the specification is not understood, for the job's user; there is
-    // still none.
+    // still none, but welcome() and address() are of this one.
     Status take(const wire::Welcome& welcome, const std::string& local_address);
-    // Once, of the first: see JobEnvironment::take_secrets().
+    // Once, when the specification is there: see JobEnvironment::take_secrets().
     std::string give_secrets(JobEnvironment& environment) {
         return environment.take_secrets(*spec_, welcome_);
     }
@@ -31,7 +32,7 @@ class Assignment {
 
     // A specification is there. It stays where it is.
     bool known() const { return spec_.has_value(); }
-    const JobSpec& spec() const { return *spec_; }
+    const JobSpec& spec() const { return *spec_; }  // only if known()
     const wire::Welcome& welcome() const { return welcome_; }
     // This node's, as the daemon sees it, or where its peers have reached it.
     const std::string& address() const { return address_; }

@@ -1,5 +1,5 @@
 // What this node knows of the daemon's clock: roughly by HELLO and WELCOME, for the pre-flight, and
-// then ever better by its beats (clock_offset.hpp). Agent thread only.
+// then ever better by the answers to this node's beats (clock_offset.hpp). Agent thread only.
 #pragma once
 
 #include "job/agent/node/clock_offset.hpp"

@@ -1,7 +1,8 @@
 // NCCL's side of a node: how far the ranks are by NCCL's RAS (ras_watch.hpp), and the bandwidths of
-// its Inspector (inspector_watch.hpp), whose plugin is looked for once. What comes of it goes to
-// the daemon here. Agent thread only; one object serves all generations, what it refers to outlives
-// it, and it must outlive the TaskGroup's coroutines.
+// its Inspector (inspector_watch.hpp), whose plugin is looked for once. Ranks that differ in their
+// collectives are reported to the daemon; rows and warnings go to the handlers, none of which is
+// called while this is destroyed. Agent thread only; one object serves all generations, what it
+// refers to outlives it, and it must outlive the TaskGroup's coroutines.
 #pragma once
 
 #include "job/agent/machine/node_machine.hpp"

@@ -4,7 +4,7 @@
 // connection (agent_session.hpp). Agent thread only; must outlive the TaskGroup's coroutines.
 //
 // It has a part for each concern: Assignment (the job), JobEnvironment (setup, secrets), HeldPorts,
-// NodeRanks (all that is done with ranks), RankLooks (what the daemon asks of them), NcclReports
+// NodeRanks (how ranks start, report, save and end), RankLooks (evidence, profiles), NcclReports
 // and GpuReports (what is seen beside them), DaemonClock, Preflight, NodeLeaving.
 #pragma once
 
@@ -41,7 +41,7 @@ class Node {
     // `wake`: there is something to send. `finished`: exit with this code; called once.
     void on_wake(std::function<void()> wake) { wake_ = std::move(wake); }
     void on_finished(std::function<void(int)> finished) { finished_ = std::move(finished); }
-    // Starts the flush and beat timers.
+    // Starts the timer of beats and flushes.
     void start();
 
     // The session's side.
@@ -132,7 +132,7 @@ class Node {
     Preflight preflight_;
     net::steady_timer tick_timer_;
     NodeLeaving leaving_;
-    GpuReports gpus_;  // the last: its threads call in here
+    GpuReports gpus_;  // the last: what its threads post calls in here
 };
 
 }  // namespace lockstep

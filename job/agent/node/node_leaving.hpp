@@ -1,6 +1,7 @@
 // How a node leaves: what its ranks did, why the agent gives up and what the attempt has come to
-// are written into the attempt's folder, and the agent goes once the daemon has acknowledged all
-// that it said, or when the machine's leave_until() is here. Agent thread only; what it refers to
+// are written into the attempt's folder, and the agent goes once its setup has ended and the daemon
+// has acknowledged all that it said (one that is fenced waits for its ranks instead), or when the
+// machine's leave_until() is here. Agent thread only; what it refers to
 // outlives it, and it must outlive the TaskGroup's coroutines.
 #pragma once
 

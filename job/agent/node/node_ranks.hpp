@@ -1,6 +1,7 @@
 // The ranks of a node: what is made for a generation, how its processes start and are asked for a
 // checkpoint. It does what the machine wants done with them, and tells it what became of that. What
-// belongs to one generation is one object, from its WORLD until the next one's.
+// is made for one generation is one object, from its WORLD until the next one's; how ranks end is
+// reset with it (RankEnds::begin()).
 // Agent thread only; one object serves all generations, what it refers to outlives it, and it must
 // outlive the TaskGroup's coroutines.
 //
@@ -81,11 +82,12 @@ class NodeRanks {
 
     // What is to be looked at now and then. Cheap; as often as one likes.
     void look();
-    // No rank lives, and the agent is about to end.
+    // The agent is about to end. Ranks that survive SIGKILL may still be there, of an agent that is
+    // fenced.
     void close();
 
     bool running() const { return group_.running(); }
-    // That ranks were prepared for last; null: none yet.
+    // Of the newest PrepareRanks, also of one that has failed, until the next; null: none yet.
     const wire::World* world() const { return here_ ? &here_->world : nullptr; }
     RankReports& reports() { return reports_; }
 

@@ -27,7 +27,8 @@ class RankEnds {
     // `ended`: how a rank has.
     RankEnds(Sources sources, std::function<void(wire::Exited)> ended);
 
-    // Of a generation. `launcher`: one process of this node starts its ranks itself.
+    // Of a generation, before any rank of it is started: what is known of a launcher goes.
+    // `launcher`: one process of this node starts its ranks itself.
     void begin(bool launcher);
     // A process has ended badly: says why in `exited`. A launcher is judged with its ranks.
     void judge(wire::Exited& exited, const RankGroup::LastWords& words,

@@ -1,5 +1,4 @@
-// What the daemon asks to be looked at in the ranks of a node: the evidence of a hang, and profiles
-// of what they do. What comes of it goes to the daemon.
+// The evidence of a hang and the profiles of a node's ranks, which the daemon asks for and is sent.
 // Agent thread only; one object serves all generations, what it refers to outlives it, and it must
 // outlive the TaskGroup's coroutines.
 #pragma once
@@ -35,7 +34,7 @@ class RankLooks {
     };
     RankLooks(TaskGroup& tasks, Parts parts, Handlers handlers);
 
-    // Both of ranks that were prepared before.
+    // Only after a PrepareRanks.
     void perform(const node_effect::Examine& examine);
     void perform(const node_effect::Profile& profile);
     void perform(const node_effect::StopEvidence&) { stop(); }

@@ -7,7 +7,7 @@
 //
 // Other threads of this process may run while it forks, but what they hold locked then (the dynamic
 // loader's lock, a library's) stays locked in the forked process: work that wants it does not
-// answer. So threads that load libraries start when run() is over (Node::tell_gpu_watch()).
+// answer. So threads that load libraries start when run() is over (GpuReports::follow()).
 #pragma once
 
 #include "job/async/asio.hpp"
