@@ -173,11 +173,11 @@ TEST_F(RetentionTest, AfterAStartSpecificationsCountAsTheyDidBefore) {
         SQLite::Database raw{(folder_ / "db").string(), SQLite::OPEN_READWRITE};
         raw.exec("UPDATE events SET data = '!' || substr(data, 2)");
     }
-    Database store = std::move(Database::open(folder_ / "db").value());
+    const std::unique_ptr<Database> store = std::move(Database::open(folder_ / "db").value());
     std::map<std::string, std::int64_t> found;
     std::string before;
     for (bool more = true; more;) {
-        const auto some = stored_jobs(store, before);
+        const auto some = stored_jobs(*store, before);
         ASSERT_TRUE(some.has_value());
         for (const StoredJob& one : *some) {
             before = one.job.value;
