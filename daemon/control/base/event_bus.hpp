@@ -3,11 +3,14 @@
 #pragma once
 
 #include "daemon/control/base/job_stream.hpp"
+#include "job/base/ids.hpp"
+#include "job/model/event.hpp"
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 
 namespace lockstep {
 

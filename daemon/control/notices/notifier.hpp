@@ -13,6 +13,7 @@
 #include "daemon/control/actor/owed_notices.hpp"
 #include "daemon/control/base/context.hpp"
 #include "daemon/telemetry/exposition/notice_metrics.hpp"
+#include "job/async/http_client.hpp"
 #include "job/async/side_thread.hpp"
 #include "job/async/subprocess.hpp"
 #include "job/model/job.hpp"
