@@ -129,8 +129,8 @@ void AgentLink::on_beat(const wire::Beat& beat) {
 }
 
 // The newest of a node is what /metrics shows; history has its part. Nothing is acknowledged. A
-// node's GPUs are used by its own ranks alone: what it says of others is left out, or its values
-// would be theirs.
+// node's GPUs are used by its own ranks of the newest generation alone: what it says of others, or
+// of those that it had before it was lost, is left out, or its values would be another node's.
 void AgentLink::on_gpus(std::string_view bytes) {
     auto batch = decode_gpu_batch(bytes);
     if (!batch) {

@@ -31,8 +31,8 @@ class AgentAdmission {
     using MayClaim = std::function<bool(std::int32_t attempt, const std::string& allocation)>;
     explicit AgentAdmission(MayClaim may_claim) : may_claim_(std::move(may_claim)) {}
 
-    // Its claim is added, or it is fenced, at once, and the job's events say why. `pending` gets a
-    // clock that is wrong.
+    // Its claim is added, or it is fenced, at once, and the job's events say why. If the node's
+    // clock is wrong, `pending` says so.
     void hello(Draft& draft, AttemptRun& run, PendingReason& pending, const AgentPtr& link,
                const wire::Hello& hello) const;
     // It is durable: this is the agent of its node from now on.

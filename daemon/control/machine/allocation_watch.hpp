@@ -18,14 +18,14 @@ class AllocationWatch {
     // a part of. `pending`: why the job waits, for as long as this is why.
     bool look_whether_paused(Draft& draft, AttemptRun& run, PendingReason& pending,
                              const Observation& seen);
-    // Whether it has ended, or will.
+    // Whether it has ended or soon will, for over() and `pending`.
     void look_whether_ending(PendingReason& pending, const Observation& seen);
-    // It had ended when it was last asked so.
+    // As look_whether_ending() last found.
     bool over() const { return was_over_; }
 
   private:
     bool was_paused_ = false;  // when it was last asked
-    bool was_ending_ = false;  // as far as `ending` tells
+    bool was_ending_ = false;  // by Observation::ending
     bool was_over_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Checkpoints that ranks have written, and what they are asked for at their time limit, as events:
-// as few as tell what has to be known. The newest is kept with the attempt
+// Events of the checkpoints that ranks have written, and of those that they are asked for when
+// their time limit is near; not each of many becomes one. The newest is kept with the attempt
 // (AttemptRun::checkpoint); asking for one on command is SaveRound's. Control thread only.
 #pragma once
 

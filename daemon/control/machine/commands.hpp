@@ -1,6 +1,6 @@
-// What people want of a job, and what becomes of one whose predecessor has failed: as events, and
-// with an answer once these are durable. A checkpoint is SaveRound's to ask for. Control thread
-// only.
+// What people want of a job, and what becomes of one whose predecessor has not succeeded: as
+// events, and with an answer once these are durable. A checkpoint is SaveRound's to ask for.
+// Control thread only.
 #pragma once
 
 #include "daemon/control/machine/attempt_run.hpp"

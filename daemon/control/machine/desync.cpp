@@ -73,10 +73,10 @@ void desync_outlived(Draft& draft, GenerationRun& run) {
     }
 }
 
-void desync_seen(Draft& draft, AttemptRun& run, const wire::Desync& seen) {
+void desync_seen(Draft& draft, AttemptRun& run, const Agent& link, const wire::Desync& seen) {
     const Generation* live = draft.job().live_generation();
-    if (live == nullptr || live->number != seen.generation || seen.rank < -1 ||
-        seen.rank >= static_cast<std::int32_t>(live->exited.size())) {
+    if (live == nullptr || live->number != seen.generation || live->slot_of(0) != link.node_rank ||
+        seen.rank < -1 || seen.rank >= static_cast<std::int32_t>(live->exited.size())) {
         return;
     }
     if (live->desync && live->desync->rank != seen.rank) {

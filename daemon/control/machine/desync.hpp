@@ -9,9 +9,10 @@
 
 namespace lockstep {
 
-// Of the live generation; what changes is told. Ranks that have waited for less than two of the
-// job's steps may do so in every step: not told yet. A rank that has ended is known by its end.
-void desync_seen(Draft& draft, AttemptRun& run, const wire::Desync& seen);
+// Of the live generation, from the agent of its rank 0, which alone asks NCCL; what changes is
+// told. Ranks that have waited for less than two of the job's steps may do so in every step: not
+// told yet. A rank that has ended is known by its end.
+void desync_seen(Draft& draft, AttemptRun& run, const Agent& link, const wire::Desync& seen);
 
 // Steps that the others have made since say that nobody waits any more, where the agent cannot:
 // NCCL's RAS may be gone, or have lost the rank for good.

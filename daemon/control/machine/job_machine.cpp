@@ -267,7 +267,7 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
                 }
             },
             [&](const wire::Warned& one) { hear_warning(draft, link, one); },
-            [&](const wire::Desync& one) { desync_seen(draft, run_, one); },
+            [&](const wire::Desync& one) { desync_seen(draft, run_, *link, one); },
             [&](const wire::CanSave& one) { save_.answer(draft, *link, one); },
             [&](const wire::SaveAsked& one) { save_asked(draft, run_, link, one); },
             [&](const wire::Profiled& one) { profiled(draft, run_, link, one); },

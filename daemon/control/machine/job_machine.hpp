@@ -98,7 +98,7 @@ class JobMachine {
     // An agent of another allocation never was the attempt's, and is fenced.
     Effects acknowledge_late(const AgentInput& input, const std::string& why) const;
 
-    // While agents gather and ranks run (from here on job_machine_phases.cpp). `seen`: what the
+    // While agents gather and ranks run (job_machine_phases.cpp). `seen`: what the
     // scheduler says of the attempt. `nodes_too`: also who is not heard, a walk over all nodes.
     void look(Draft& draft, const Observation& seen, bool nodes_too);
     // That who goes was told to by the scheduler, perhaps: its word is wanted soon.

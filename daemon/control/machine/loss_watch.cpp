@@ -316,7 +316,7 @@ void LossWatch::blame_memory(const Job& job, event::FaultSeen& fault, MemoryWord
     const auto claim = attempt.claims.find(found->node_rank);
     if (claim != attempt.claims.end()) {
         fault.node = claim->second.node;
-        fault.rank = job.spec.ranks_per_node() == 1 ? found->node_rank : -1;
+        fault.rank = only_rank_of(job.generation(), job.spec.ranks_per_node(), found->node_rank);
     }
 }
 

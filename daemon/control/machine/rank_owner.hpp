@@ -1,5 +1,5 @@
 // Whose ranks an agent may speak of: those that its node ran in that generation. Pure functions;
-// any thread.
+// those of an Agent on the control thread, the others on any.
 #pragma once
 
 #include "daemon/control/machine/agent.hpp"
@@ -37,6 +37,13 @@ inline bool runs_rank(const Generation* generation, std::int32_t ranks_per_node,
                       std::int64_t rank) {
     return generation != nullptr && rank >= 0 && rank / ranks_per_node < INT32_MAX &&
            generation->slot_of(static_cast<std::int32_t>(rank / ranks_per_node)) == slot;
+}
+
+// The rank that the node of `slot` ran, where it ran one: a spare, or a node of a generation of
+// fewer, has another number than its place in the allocation. -1: none, several, or not known.
+inline std::int32_t only_rank_of(const Generation* generation, std::int32_t ranks_per_node,
+                                 std::int32_t slot) {
+    return generation != nullptr && ranks_per_node == 1 ? generation->node_rank_of(slot) : -1;
 }
 
 // What a node says stands, but not under the number of another one's rank: `rank` if it is one of

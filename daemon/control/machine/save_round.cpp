@@ -117,7 +117,8 @@ void SaveRound::answer(Draft& draft, const Agent& link, const wire::CanSave& ans
                         answer.generation == asked_->generation &&
                         asked_->awaited.erase(link.node_rank) != 0;
     if (counts && answer.rank >= 0 && asked_->problem.empty()) {
-        // Of another node's rank it cannot know, but it has not said that each of its own does.
+        // Of another node's rank it cannot know, but it has not said that each of its own catches
+        // it.
         const std::int32_t rank = own_rank(draft.job(), link, answer.generation, answer.rank);
         asked_->problem = (rank >= 0 ? "rank " + std::to_string(rank) : "a rank") + " on " +
                           link.node + ": " +

@@ -46,6 +46,18 @@ class DesyncTest : public ControlTest {
     std::string id_;
 };
 
+TEST_F(DesyncTest, AnotherNodesAgentCannotSayIt) {
+    start();
+    agents_[1].say(wire::Desync{1, 0, "rank 0 has not launched AllReduce 9", 4000});
+    taken();
+    EXPECT_TRUE(desync().is_null()) << "only the agent of rank 0 asks NCCL";
+    say(1, 4000);
+    until([&] { return desync().is_object(); }, "it is told");
+    agents_[1].say(wire::Desync{1, -1, "", 0});
+    taken();
+    EXPECT_TRUE(desync().is_object()) << "nor that it is over";
+}
+
 TEST_F(DesyncTest, IsToldOnceForAsLongAsItLastsAndEndsNothing) {
     start();
     say(1, 4000);

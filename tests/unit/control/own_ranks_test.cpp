@@ -1,4 +1,5 @@
-// What a node's agent says of ranks that its node does not run: any of its messages that names one.
+// What a node's agent says of ranks that its node does not run.
+#include "daemon/control/machine/rank_owner.hpp"
 #include "tests/unit/control/job_machine_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -149,6 +150,17 @@ TEST_F(OwnRanksTest, TheResultOfANodeEndsItsOwnRanksOnly) {
     EXPECT_EQ(job().generation()->exited_count, 1);
     ASSERT_TRUE(job().generation()->first_failure);
     EXPECT_EQ(job().generation()->first_failure->rank, 1);
+}
+
+// A spare's place in the allocation was taken for its rank: a job of two ranks had a "rank 2".
+TEST(OnlyRankOf, IsTheRankThatTheNodeHadAndNotItsPlace) {
+    Generation generation;
+    generation.nodes = 2;
+    generation.slots = {0, 2};
+    EXPECT_EQ(only_rank_of(&generation, 1, 2), 1);
+    EXPECT_EQ(only_rank_of(&generation, 1, 1), -1) << "it ran none";
+    EXPECT_EQ(only_rank_of(&generation, 4, 2), -1) << "it ran four";
+    EXPECT_EQ(only_rank_of(nullptr, 1, 2), -1);
 }
 
 }  // namespace

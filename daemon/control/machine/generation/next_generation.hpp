@@ -3,10 +3,10 @@
 // agents are told of a generation in world.hpp.
 //
 //   send_abort ─▶ may_end ─▶ add_generation_end ─▶ form_generation ─▶ begin_generation ─ WORLD
-//   ─ READY ─▶ release_if_ready ─▶ send_start ─ STARTED ─▶ ranks_started
+//   ─ READY ─▶ release_if_ready ─▶ send_start ─ STARTED ─▶ hear_started
 //
-// Functions of a draft, or of the job once that is durable, and of the attempt (AttemptRun), which
-// they change. Control thread only.
+// Functions of a draft, or of the job once that is durable (then also forget_generation), and of
+// the attempt (AttemptRun), which those that do not take it as const change. Control thread only.
 #pragma once
 
 #include "daemon/control/machine/anomaly_run.hpp"
