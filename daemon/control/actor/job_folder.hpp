@@ -1,5 +1,6 @@
 // A job's folder in the runs directory as a whole: what it takes, and its removal. Blocking: the
-// file system may hang, so neither is for the control thread. Any thread; nothing is kept.
+// file system may hang, so none of it is for the control thread. Any thread, a DiskCount one at a
+// time.
 #pragma once
 
 #include "job/base/result.hpp"

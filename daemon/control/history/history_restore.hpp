@@ -7,6 +7,7 @@
 //   generation ATTEMPT NUMBER FIRST-STEP LAST-STEP FIRST-AT LAST-AT CHECKPOINT-SECONDS
 //   gpus ID:GPU:RANK+RANK,… NODE        numbers of a node's GPUs, and who used them last
 //   counted …                           counters: history_totals.hpp
+//   steptimes …                         how long the newest steps took: history_steps.hpp
 // The first databases of version 3 have the same numbers as JSON, which is read too.
 #pragma once
 

@@ -4,7 +4,8 @@
 //
 // Each of the first limits::kFullTierRanks ranks has a line: of no others does /metrics ever show
 // them. It does of a job with more ranks while that is elastic and runs on few nodes, which are the
-// first. What its further ranks have counted is in the job's line, and theirs begin anew: 10,000
+// first. What its further ranks have counted is in the job's line (of CHECKPOINT-SECONDS, where a
+// job has the most of any rank, what they are ahead of the first), and theirs begin anew: 10,000
 // ranks have 60 KB of state, not 600, for each transaction that adds chunks.
 //   counted rank RANK NONFINITE NONFINITE-LOSS NONFINITE-GRAD-NORM SAMPLES TOKENS …
 //   counted job NONFINITE-LOSS NONFINITE-GRAD-NORM NONFINITE-OTHER SAMPLES TOKENS

@@ -123,6 +123,17 @@ std::optional<double> rest_of(std::optional<double> all, std::optional<double> p
     return rest;
 }
 
+// Ranks that begin anew at a restart are behind those that go on by what the highest of these had
+// then: it would not be seen what they add until they have as much.
+std::optional<double> most_on_checkpoints(const JobSeries& job, std::span<const double> column) {
+    const std::size_t kept = std::min(job.restored_ranks(), column.size());
+    const auto low = largest_of(column.first(kept), -kNoLoss, kNoLoss);
+    const auto high = largest_of(column.subspan(kept), -kNoLoss, kNoLoss);
+    const double ahead = high ? std::max(*high, 0.0) + job.restored_checkpoint_seconds() : 0.0;
+    return low || high ? std::optional{std::max(std::max(low.value_or(0), 0.0), ahead)}
+                       : std::nullopt;
+}
+
 // What the first so many ranks have counted.
 JobTotals own_totals(const JobSeries& job, std::size_t ranks) {
     const NewestReports& newest = job.newest();
@@ -133,10 +144,7 @@ JobTotals own_totals(const JobSeries& job, std::size_t ranks) {
     JobTotals out;
     out.samples = sum_of(column(CoreMetric::samples));
     out.tokens = sum_of(column(CoreMetric::tokens));
-    out.checkpoint_seconds = largest_of(column(CoreMetric::checkpoint_seconds), -kNoLoss, kNoLoss);
-    if (out.checkpoint_seconds) {
-        out.checkpoint_seconds = std::max(*out.checkpoint_seconds, 0.0);
-    }
+    out.checkpoint_seconds = most_on_checkpoints(job, column(CoreMetric::checkpoint_seconds));
     for (std::size_t i = 0; newest.any_nonfinite() && i < ranks; ++i) {
         const RankSeries& rank = job.rank(i);
         const std::uint64_t loss = rank.nonfinite(CoreMetric::loss);

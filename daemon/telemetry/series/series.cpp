@@ -199,7 +199,14 @@ void JobSeries::restore(GenerationReport report) {
 
 void JobSeries::restore_totals(const std::vector<RankTotals>& ranks, const JobTotals& earlier) {
     earlier_ = earlier;
+    restored_ranks_ = std::min(ranks_.size(), limits::kFullTierRanks);
+    restored_checkpoint_seconds_ = 0;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        const double spent =
+            i < ranks.size() ? ranks[i].sum[index(CoreMetric::checkpoint_seconds)] : kAbsent;
+        if (i < restored_ranks_ && !is_absent(spent) && spent > restored_checkpoint_seconds_) {
+            restored_checkpoint_seconds_ = spent;
+        }
         ranks_[i].series.set_totals(i < ranks.size() ? ranks[i] : RankTotals{});
         newest_.take(i, ranks_[i].series);
     }

@@ -123,6 +123,10 @@ class JobSeries {
     // What the job had counted before its ranks' own totals begin: of the higher ranks of a large
     // job these are not stored. Nothing otherwise. All of it: job_totals() (job_stats.hpp).
     const JobTotals& earlier_totals() const { return earlier_; }
+    // The ranks whose own totals came back, the first so many, and the most that one of them had
+    // spent on checkpoints then; 0 where nothing came back.
+    std::size_t restored_ranks() const { return restored_ranks_; }
+    double restored_checkpoint_seconds() const { return restored_checkpoint_seconds_; }
     // The same of all ranks, column by column: for walks over all of them.
     const NewestReports& newest() const { return newest_; }
     const RecentSteps& recent() const { return recent_; }
@@ -175,6 +179,8 @@ class JobSeries {
     std::optional<std::size_t> phase_;  // the metric that op "phase" makes
     NewestReports newest_;
     JobTotals earlier_;
+    std::size_t restored_ranks_ = 0;
+    double restored_checkpoint_seconds_ = 0;
     RecentSteps recent_;
     StepTimes step_times_;
     std::size_t series_ = 0;

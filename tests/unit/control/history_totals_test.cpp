@@ -136,6 +136,36 @@ TEST(HistoryTotals, OfALargeJobAreThoseOfItsFirstRanksAndOneOfAllOthers) {
     }
 }
 
+// The most that a rank has spent is no sum: the ranks beyond begin anew, and what they added was
+// not seen until they had as much as the first.
+TEST(HistoryTotals, OfCheckpointsInALargeJobGrowWithTheSlowestRankWhicheverItIs) {
+    constexpr std::size_t kRanks = limits::kFullTierRanks + 1;
+    const auto saved = [](std::uint64_t seq, double first, double last) {
+        Batch out;
+        out.generation = 1;
+        out.seq = seq;
+        for (const std::size_t rank : {std::size_t{0}, kRanks - 1}) {
+            out.add_row(static_cast<std::uint32_t>(rank), static_cast<std::int64_t>(seq),
+                        1'700'000'000.0 + static_cast<double>(seq));
+            out.set("checkpoint_seconds", rank == 0 ? first : last);
+        }
+        return out;
+    };
+    JobSeries live{kRanks};
+    live.keep_history();
+    live.ingest(saved(1, 1000, 1200), 1, 0);
+    EXPECT_EQ(job_totals(live).checkpoint_seconds, 1200);
+    for (int restart = 1; restart < 4; ++restart) {
+        JobSeries back{kRanks};
+        ASSERT_TRUE(restore_totals(encode_totals(live), true, back).has_value());
+        const double before = *job_totals(live).checkpoint_seconds;
+        EXPECT_EQ(job_totals(back).checkpoint_seconds, before);
+        back.ingest(saved(1, 1, 50), 1, 0);
+        EXPECT_EQ(job_totals(back).checkpoint_seconds, before + 50) << "of the last rank";
+        live = std::move(back);
+    }
+}
+
 // A counter that comes back smaller by the last digit is a new one, too.
 TEST(HistoryTotals, OfALargeJobNeverFallByARounding) {
     constexpr std::size_t kRanks = limits::kFullTierRanks + 1;
