@@ -2,6 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec/boosting_lines.hpp"
 #include "job/model/spec/capture_generic.hpp"
 #include "job/model/spec/capture_words.hpp"
 #include "job/model/spec/loss_table.hpp"
@@ -57,6 +58,10 @@ constexpr Form kForms[] = {
     // Train: 1 [640/60000 (1%)]\tLoss: 2.30: samples, too, as with "Epoch"
     {"pytorch", false,
      R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*\d+/\d+\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
+    // torchtune's: 1|25|Loss: 1.25:   2%|2   | 25/1000 [00:10<06:30,  2.50it/s], the epoch and the
+    // step of the whole run, which the bar's count is not
+    {"pytorch", false,
+     R"(^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|Loss:\s*(?P<loss>)" LOCKSTEP_NUM R"():\s)"},
     // pix2pix and CycleGAN: (epoch: 1, iters: 100, time: 0.5, data: 0.1) G_GAN: 0.9 G_L1: 5.3
     // D_real: 0.6
     // (samples, too)
@@ -249,7 +254,9 @@ Capture& Capture::operator=(Capture&&) noexcept = default;
 std::optional<CapturedLoss> Capture::line(std::string_view text) {
     text = text.substr(0, limits::kLineBytes);
     // A user's pattern may look for anything; ours contain the word, but for one, and tables.
-    const bool mentions = mentions_loss(text) || text.find(kPix2Pix) != std::string_view::npos;
+    const bool boosts = impl_->generic && may_be_boosting(text);
+    const bool mentions =
+        boosts || mentions_loss(text) || text.find(kPix2Pix) != std::string_view::npos;
     const bool in_table = impl_->generic && impl_->tables.wants(text);
     if (!in_table) {
         impl_->tables.interrupt();
@@ -284,6 +291,11 @@ std::optional<CapturedLoss> Capture::line(std::string_view text) {
 std::optional<CapturedLoss> Capture::match(std::string_view text) const {
     if (impl_->generic && impl_->generic->is_of_other_split(text)) {
         return std::nullopt;
+    }
+    if (impl_->generic && may_be_boosting(text)) {
+        if (auto found = boosting_loss(text)) {
+            return found;
+        }
     }
     for (const Matcher& matcher : impl_->matchers) {
         std::size_t at = 0;

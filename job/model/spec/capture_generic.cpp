@@ -16,8 +16,9 @@ using re2::StringPiece;
 constexpr std::size_t kParts = 2;
 constexpr int kLosses = 8;  // of a line are compared; a line of more is a report of everything
 
-// A count behind its word; one with decimals is a time. JSON may have it as a string.
-#define LOCKSTEP_COUNT R"(['"]?[\s:=#\[(]*['"]?()" LOCKSTEP_WHOLE R"()(?:[^\d.]|\.\D|\.?$))"
+// A count behind its word; one with decimals is a time, and one with % of a bar how much of it is
+// done. JSON may have it as a string.
+#define LOCKSTEP_COUNT R"(['"]?[\s:=#\[(]*['"]?()" LOCKSTEP_WHOLE R"()(?:[^\d.%]|\.\D|\.?$))"
 // step 12 loss 0.5   step=12 loss=0.5   iter 10: train loss 3.9, val loss 4.1   loss=0.5 step=12
 // current loss: 0.5   loss: 0.5
 constexpr const char* kStepWord =
@@ -27,7 +28,7 @@ constexpr const char* kLeadingStep =
     R"((?i)^\s*()" LOCKSTEP_WHOLE R"()\s*\|\s*(?:train(?:ing)?[_ ])?loss\b)";
 constexpr const char* kBatchWord = R"((?i)\bbatch(?:_id|_idx)?\b)" LOCKSTEP_COUNT;
 // Of epoch 0.25 it is the epoch 0, and of Epoch [3,128] the epoch 3.
-constexpr const char* kEpochWord = R"((?i)\bepoch\b['"]?[\s:=#\[(]*(\d+))";
+constexpr const char* kEpochWord = R"((?i)\bepoch\b['"]?[\s:=#\[(]*(\d+)(?:[^\d%]|$))";
 // Before such a word: it is a unit, ms/batch 12, seconds per step 3.
 constexpr const char* kRate =
     R"((?i)(?:\b(?:m?s|secs?|seconds?|min|it|samples?|tokens?|toks?|images?|imgs?|examples?)\s*/\s*|\bper\s+)$)";
@@ -41,9 +42,9 @@ constexpr const char* kLossWord =
     R"((?i)(?:^|[^a-z0-9_])((?:train|training|total|running|current|avg|average|mean|batch)[_ /])?)"
     R"(loss(?:_step|(?:/(?:train|training|total|avg|mean|batch))+(?:_step)?)?['"]?\s*(?:is|was)?\s*[:=]?\s*)" LOCKSTEP_VALUE;
 // Where nothing is called the loss, one of these is all that is trained on: GPT-NeoX's lm_loss,
-// NeMo's reduced_train_loss, OLMo's train/CrossEntropyLoss.
+// NeMo's reduced_train_loss, OLMo's train/CrossEntropyLoss, the step_loss of diffusers' examples.
 constexpr const char* kNamedLoss =
-    R"((?i)(?:^|[^a-z0-9_])(?:lm|mlm|nll|ce|bce|mse|cross[_ ]?entropy|reduced[_ ]train)[_ ]?loss)"
+    R"((?i)(?:^|[^a-z0-9_])(?:lm|mlm|nll|ce|bce|mse|step|cross[_ ]?entropy|reduced[_ ]train)[_ ]?loss)"
     R"(['"]?\s*[:=]\s*)" LOCKSTEP_VALUE;
 // Keras' guide: Training loss (for one batch) at step 100: 0.5     Loss at step 10: 0.5
 constexpr const char* kLossAt =
@@ -79,8 +80,9 @@ constexpr const char* kTrainingWord =
 constexpr const char* kOtherSplit =
     R"((?i)['"](?:split|subset|phase|mode|stage)['"]\s*:\s*['"])" LOCKSTEP_VALIDATION LOCKSTEP_OF_VALIDATION
     R"(['"])";
-// Hugging Face's last line has the mean of the whole run.
-constexpr const char* kSummary = R"(\btrain_runtime\b)";
+// Hugging Face's last line has the mean of the whole run, PaddleClas' [Train][Epoch 1/20][Avg] that
+// of an epoch.
+constexpr const char* kSummary = R"(\btrain_runtime\b|\]\[Avg\])";
 // Before "loss": it is added to the loss that is trained on, or a part of it: "aux loss: 0.1".
 constexpr const char* kAddedWord =
     R"((?i)(?:^|[^a-z0-9])(?:aux(?:iliary)?|mtp[_ ]?\d*|kl|moe|router|z|\w*balanc\w*|reg\w*|commit\w*|distill\w*)[ \t]$)";

@@ -77,6 +77,17 @@ bool cells(std::string_view text, std::string_view& name, std::string_view& valu
     return !name.empty() && lower(value).find("loss") == std::string::npos;
 }
 
+// "Iter  Train Loss  OOB Improve  Remaining Time": how many there are; 0: it is another line.
+std::size_t columns_of_iterations(std::string_view text) {
+    static const re2::RE2 kHeader{R"(^\s*Iter\s+Train Loss\s+(OOB Improve\s+)?Remaining Time\s*$)",
+                                  capture_options(true)};
+    re2::StringPiece improve;
+    return !re2::RE2::PartialMatch(re2::StringPiece{text.data(), text.size()}, kHeader, &improve)
+               ? 0
+           : improve.empty() ? 3
+                             : 4;
+}
+
 bool is_line_of_dashes(std::string_view text) {
     text = trim(text);
     return text.size() >= kDashes && text.find_first_not_of('-') == std::string_view::npos;
@@ -178,6 +189,12 @@ void LossTable::head(std::string_view text) {
 
 void LossTable::header(std::string_view text) {
     const auto words = words_of(text);
+    if (const std::size_t width = columns_of_iterations(text); width > 0) {
+        width_ = width;
+        rows_ = Rows::left;
+        columns_ = {{1, "train_loss"}};
+        return;
+    }
     if (words.size() < 3 || words.size() > kMostColumns || lower(words[0]) != "epoch" ||
         !std::all_of(words.begin(), words.end(), is_column_name)) {
         return;
@@ -197,12 +214,14 @@ void LossTable::header(std::string_view text) {
             parts.push_back({i, name});
         }
     }
-    if (timed ? whole.empty() : parts.size() < 2) {
+    // Ultralytics' classification has its loss alone.
+    const bool one = timed || (parts.size() < 2 && lower(words[1]) == "gpu_mem");
+    if (one ? whole.empty() : parts.size() < 2) {
         return;
     }
     width_ = words.size();
-    timed_ = timed;
-    columns_ = timed ? std::vector<Column>{whole.front()} : std::move(parts);
+    rows_ = timed ? Rows::time : Rows::bar;
+    columns_ = one ? std::vector<Column>{whole.front()} : std::move(parts);
 }
 
 std::optional<CapturedLoss> LossTable::of_columns(std::string_view text) const {
@@ -217,7 +236,7 @@ std::optional<CapturedLoss> LossTable::of_columns(std::string_view text) const {
     }
     CapturedLoss out;
     out.preset = "table";
-    out.epoch = to_int({epoch.data(), epoch.size()});
+    (rows_ == Rows::left ? out.step : out.epoch) = to_int({epoch.data(), epoch.size()});
     for (const Column& column : columns_) {
         const auto value = to_double(words[column.index]);
         if (!value) {
@@ -229,7 +248,13 @@ std::optional<CapturedLoss> LossTable::of_columns(std::string_view text) const {
         }
     }
     const std::string_view last = words[width_ - 1];
-    if (timed_) {
+    if (rows_ == Rows::left) {
+        const bool row = words.size() == width_ && words[0].find('/') == std::string_view::npos &&
+                         (last.ends_with('s') || last.ends_with('m')) &&
+                         to_double(last.substr(0, last.size() - 1));
+        return row ? std::optional{out} : std::nullopt;
+    }
+    if (rows_ == Rows::time) {
         const bool row = words.size() == width_ && last.size() > 3 && !last.ends_with(':') &&
                          last.find(':') != std::string_view::npos;
         return row ? std::optional{out} : std::nullopt;

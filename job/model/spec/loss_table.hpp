@@ -4,6 +4,7 @@
 //   Epoch GPU_mem box_loss obj_loss cls_loss Instances Size    YOLO's columns, whose rows end in a
 //   0/299   3.45G  0.0452   0.0731   0.0181       123  640: 12%|█▏   | 12/100 [00:12<01:28]    bar
 //   epoch  train_loss  valid_loss  time                        fastai's
+//   Iter       Train Loss   Remaining Time                     scikit-learn's GradientBoosting
 //   -------------------                                        boxes of Stable-Baselines3, OpenAI
 //   | train/ |        |
 //   |   loss | 0.0123 |
@@ -58,8 +59,9 @@ class LossTable {
     std::optional<CapturedLoss> of_columns(std::string_view text) const;
     std::optional<CapturedLoss> boxed(std::string_view text, bool& mine);
 
-    std::size_t width_ = 0;  // columns; 0: no header was seen
-    bool timed_ = false;     // the last one is a time, as fastai's; else a row ends in a bar
+    std::size_t width_ = 0;               // columns; 0: no header was seen
+    enum class Rows { bar, time, left };  // how they end: YOLO's, fastai's, scikit-learn's
+    Rows rows_ = Rows::bar;
     std::vector<Column> columns_;
     std::optional<LossBox> box_;
     int block_lines_ = 0;  // since its head

@@ -65,6 +65,12 @@ const Line kLines[] = {
      "pytorch", 6.93, 50, 3, true},
     {"Train: 1 [640/60000 (1%)]\tLoss: 2.300000", "pytorch", 2.3, -1, 1},
     {"[1,  2000] loss: 2.173", "pytorch", 2.173, 2000, 1, true},
+    // torchtune, llama-recipes, diffusers' examples, by their sources
+    {"1|25|Loss: 1.25:   2%|2         | 5/1000 [00:10<06:30,  2.50it/s]", "pytorch", 1.25, 25, 1},
+    {"Training Epoch: 1/3, step 24/388 completed (loss: 1.25):   6%|6 | 25/388 [01:00<14:00]",
+     "generic", 1.25, 24, 1},
+    {"Steps:   1%|1         | 10/1000 [00:10<16:30,  1.00s/it, lr=1e-5, step_loss=0.125]",
+     "generic", 0.125, 10, -1, true},
     {"11/29 10:00:00 - mmengine - INFO - Epoch(train)  [2][ 100/1000]  lr: 1.0e-02  eta: 0:10:00  "
      "time: 0.2  data_time: 0.01  memory: 1000  loss: 2.5  loss_cls: 1.25",
      "pytorch", 2.5, 100, 2, true},
@@ -221,6 +227,24 @@ TEST(Capture, NeitherADateNorARateIsAStep) {
     EXPECT_EQ(capture.line("12 ms/step, step 7, loss 0.5")->step, 7);
 }
 
+// tqdm(desc="Steps"), as diffusers' examples have it: all steps of one percent were one step, and
+// the job's step was never more than 100.
+TEST(Capture, HowMuchOfABarIsDoneIsNoCount) {
+    for (const char* word : {"Steps", "Step", "Iteration", "Batch", "Epoch", "Training Epoch"}) {
+        const auto found = Capture{"auto", ""}.line(
+            std::string{word} + ":  12%|#  | 120/1000 [00:10<16:30,  1.00s/it, loss=0.5]");
+        ASSERT_TRUE(found) << word;
+        EXPECT_EQ(found->step, 120) << word;
+        EXPECT_EQ(found->of, 1000) << word;
+        EXPECT_TRUE(found->step_is_batch && found->bar) << word;
+        EXPECT_FALSE(found->epoch) << word;
+    }
+    const auto end = Capture{"auto", ""}.line("epoch: 100%|#| 10/10 [00:10<00:00, loss=0.5]");
+    ASSERT_TRUE(end);
+    EXPECT_FALSE(end->epoch);
+    EXPECT_EQ((Capture{"auto", ""}.line("loss 0.5 epoch 3")->epoch), 3);
+}
+
 // f"Step {step:,}": every step from 1,000 to 1,999 was step 1, and a job that went on was a hang.
 TEST(Capture, CommasBetweenThousandsArePartOfTheNumber) {
     const Line lines[] = {
@@ -292,6 +316,8 @@ TEST(Capture, LeavesOtherLinesAlone) {
         "Test set: Average loss: 0.0331, Accuracy: 9891/10000 (99%)",
         "{'eval_loss': 0.5, 'epoch': 1.0}",
         "{'train_runtime': 12.5, 'train_loss': 0.7, 'epoch': 3.0}",
+        "ppcls INFO: [Train][Epoch 1/20][Avg]top1: 0.1, CELoss: 4.2, loss: 4.2",
+        "val_step_loss=0.5",
         "loss: information follows",
         "loss: nanometres",
         "loss: not a number",

@@ -65,6 +65,44 @@ TEST(LossTable, OfMoreColumnsThanAreKeptTheLossIsTheSumOfAll) {
     EXPECT_EQ(found[0].parts.size(), 8U);
 }
 
+// Ultralytics' yolo classify, by its source: no loss was found.
+TEST(LossTable, AClassifiersColumnIsItsLoss) {
+    const auto found = read({
+        "      Epoch    GPU_mem       loss  Instances       Size",
+        "        1/3      1.18G       1.25         16        224: 100%|#| 4/4 [00:05<00:00, "
+        "3.0it/s]",
+        "               classes   top1_acc   top5_acc: 100%|#| 2/2 [00:00<00:00, 5.0it/s]",
+        "                   all        0.5        0.9",
+    });
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].loss, 1.25);
+    EXPECT_EQ(found[0].epoch, 1);
+    EXPECT_EQ(found[0].step, 4);
+    EXPECT_TRUE(found[0].step_is_batch);
+}
+
+// GradientBoostingClassifier(verbose=1) of scikit-learn 1.9, and with subsample.
+TEST(LossTable, ScikitLearnsRowsAreIterations) {
+    for (const bool improve : {false, true}) {
+        const auto found = read({
+            improve ? "      Iter       Train Loss      OOB Improve   Remaining Time "
+                    : "      Iter       Train Loss   Remaining Time ",
+            improve ? "         1           1.2478           0.1242            0.17s"
+                    : "         1           1.2478            0.17s",
+            improve ? "        20           0.5                 0.1            1.25m"
+                    : "        20           0.5            1.25m",
+            "         3           1.0392",
+            "         4           1.0392            0.5",
+        });
+        ASSERT_EQ(found.size(), 2U) << improve;
+        EXPECT_EQ(found[0].loss, 1.2478);
+        EXPECT_EQ(found[0].step, 1);
+        EXPECT_FALSE(found[0].epoch || found[0].step_is_batch);
+        EXPECT_EQ(found[1].loss, 0.5);
+        EXPECT_EQ(found[1].step, 20);
+    }
+}
+
 TEST(LossTable, FastaisRowsAreEpochs) {
     const auto found = read({
         "epoch     train_loss  valid_loss  mae       time    ",
