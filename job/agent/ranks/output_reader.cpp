@@ -153,8 +153,8 @@ void OutputReader::take(CapturedLoss found, double now, std::vector<RankReport>&
 }
 
 bool OutputReader::begins_again(const CapturedLoss& found) const {
-    return last_ && last_->epoch && found.epoch && *found.epoch > *last_->epoch && last_->step &&
-           !last_->step_is_batch && (*found.step < *last_->step || *found.step == 0);
+    return numbered_ && numbered_->epoch && found.epoch && *found.epoch > *numbered_->epoch &&
+           (*found.step < *numbered_->step || *found.step == 0);
 }
 
 std::int64_t OutputReader::since_last(const CapturedLoss& found) const {
@@ -204,9 +204,9 @@ std::int64_t OutputReader::of_batch(const CapturedLoss& found) {
 RankReport OutputReader::number(const CapturedLoss& found, double now) {
     const bool own_step = found.step && !found.step_is_batch;
     // "step 100/938" without the number of its epoch begins again once it was 938/938.
-    const bool was_at_end = own_step && last_ && last_->step && !last_->step_is_batch && found.of &&
-                            last_->of == found.of && last_->step == last_->of &&
-                            *found.step < *last_->step;
+    // Behind its last step an epoch's mean may be printed, which has none.
+    const bool was_at_end = own_step && numbered_ && found.of && numbered_->of == found.of &&
+                            numbered_->step == numbered_->of && *found.step < *numbered_->step;
     if (own_step && (was_at_end || begins_again(found))) {
         base_ = counted_on(count_, *found.step == 0 ? 1 : 0);
     }
@@ -228,6 +228,9 @@ RankReport OutputReader::number(const CapturedLoss& found, double now) {
     }
     last_ = found;
     last_time_ = now;
+    if (own_step) {
+        numbered_ = found;
+    }
     return report;
 }
 

@@ -73,6 +73,7 @@ class OutputReader {
     std::optional<Waiting> waiting_;  // for the bar's next draw
     std::optional<ProgressBar> bar_;  // that says no loss, as it was drawn last
     std::optional<CapturedLoss> last_;
+    std::optional<CapturedLoss> numbered_;  // the last that had a step of its own
     double last_time_ = 0;
     std::int64_t count_ = 0;
     std::int64_t base_ = 0;  // the steps of the epochs before, where each begins again

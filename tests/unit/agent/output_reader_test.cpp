@@ -1,3 +1,4 @@
+// size: one reader, whose tests share what they feed and how they look at it
 #include "job/agent/ranks/output_reader.hpp"
 
 #include "job/base/limits.hpp"
@@ -144,6 +145,23 @@ TEST(OutputReader, ABarOfTheWholeRunMayNameItsEpoch) {
                            "\r 40%|## | 12/30 [00:01<00:9, 1it/s]{'loss': 2, 'epoch': 1.2}\n",
                            1)),
         ElementsAre(1, 2));
+}
+
+// DeepSpeed-Chat's and many others: the steps of the second epoch were those of the first again.
+TEST(OutputReader, AnEpochsMeanBetweenDoesNotHideThatStepsBeginAgain) {
+    OutputReader in = reader();
+    EXPECT_THAT(steps(in.feed("Epoch: 0, Step: 8, Rank: 0, loss = 2.5\n"
+                              "Epoch: 0, Step: 9, Rank: 0, loss = 2.25\n"
+                              "Epoch 1/3 with loss 2.375\n"
+                              "Epoch: 1, Step: 0, Rank: 0, loss = 2.0\n"
+                              "Epoch: 1, Step: 1, Rank: 0, loss = 1.5\n",
+                              1)),
+                ElementsAre(8, 9, 10, 11, 12));
+    OutputReader counted = reader();
+    EXPECT_THAT(steps(counted.feed("step 99/100 | loss: 0.5\nstep 100/100 | loss: 0.4\n"
+                                   "average loss: 0.45\nstep 1/100 | loss: 0.3\n",
+                                   1)),
+                ElementsAre(99, 100, 101, 102));
 }
 
 TEST(OutputReader, StepsOfACountBeginAgainOnceTheyWereThere) {
