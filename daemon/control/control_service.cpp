@@ -155,8 +155,9 @@ Task<Result<std::string>> ControlService::gpus(Caller caller, std::string id, st
     return series_.gpus(std::move(caller), std::move(id), offset, limit);
 }
 
-Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank) {
-    return jobs_.log_place(std::move(caller), std::move(id), rank);
+Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank,
+                                                 std::int32_t attempt) {
+    return jobs_.log_place(std::move(caller), std::move(id), rank, attempt);
 }
 
 Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id,

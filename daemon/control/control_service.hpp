@@ -75,7 +75,8 @@ class ControlService final : public Control {
     Task<Result<Text>> metric_names(Caller caller, std::string id) override;
     Task<Result<Text>> gpus(Caller caller, std::string id, std::size_t offset,
                             std::size_t limit) override;
-    Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
+    Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank,
+                                     std::int32_t attempt) override;
     Task<Result<Text>> evidence(Caller caller, std::string id, CapturesQuery query) override;
     Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id,
                                                EvidenceQuery query) override;

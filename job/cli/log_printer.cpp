@@ -12,6 +12,18 @@ constexpr std::size_t kLongLine = 64U << 10U;
 
 }  // namespace
 
+std::string log_target(const Options& options, const std::string& base, std::int32_t rank,
+                       bool with_times) {
+    return base + "/logs?" + (with_times ? "timestamps=true&" : "") +
+           "rank=" + std::to_string(rank) +
+           (options.log_attempt > 0 ? "&attempt=" + std::to_string(options.log_attempt) : "");
+}
+
+void say_attempt(Context& context, std::int64_t attempt) {
+    context.out << std::flush;
+    context.err << "-- attempt " + std::to_string(attempt) + " begins\n" << std::flush;
+}
+
 std::string printed_line(const Terminal& terminal, std::string_view line) {
     if (terminal.interactive) {
         return spelled(terminal, settled(line));
@@ -45,38 +57,24 @@ void UnfinishedLines::hide() {
 
 LogPrinter::LogPrinter(Context& context, const std::string& base, std::int32_t rank)
     : context_(context),
-      target_(base + "/logs?rank=" + std::to_string(rank)),
-      rank_(rank),
+      cursor_(context.client, log_target(context.options, base, rank), rank, context.options.tail),
       unfinished_(context) {}
 
 Result<bool> LogPrinter::more() {
     bool any = false;
     while (true) {
-        std::string target = target_;
-        if (offset_) {
-            target += "&offset=" + std::to_string(*offset_);
-        } else if (context_.options.tail > 0) {
-            target += "&tail=" + std::to_string(context_.options.tail);
-        } else {
-            target += "&offset=0";
-        }
-        const auto answer = context_.client.get(target);
-        LOCKSTEP_TRY(answer);
-        const LogOrigin origin = origin_of(*answer, rank_, origin_);
-        const bool other = origin_ && is_other_log(*origin_, origin);
-        origin_ = origin;
-        if (other) {  // the offset was of the log before
+        const std::int64_t attempt = cursor_.attempt();
+        const auto piece = cursor_.next();
+        LOCKSTEP_TRY(piece);
+        if (piece->other) {
             end_line();
-            offset_ = 0;
-            continue;
         }
-        const auto next = to_int(answer->header("Lockstep-Log-Next"));
-        if (next) {
-            offset_ = next;
+        if (piece->other && cursor_.attempt() > attempt) {
+            say_attempt(context_, cursor_.attempt());
         }
-        take(answer->body);
-        any = any || !answer->body.empty();
-        if (answer->body.empty() || !next) {
+        take(piece->text);
+        any = any || !piece->text.empty();
+        if (!piece->more) {
             break;
         }
     }

@@ -12,6 +12,13 @@
 
 namespace lockstep::cli {
 
+// GET …/logs of this rank, and of the attempt that was asked for; without where it begins.
+std::string log_target(const Options& options, const std::string& base, std::int32_t rank,
+                       bool with_times = false);
+
+// Where a newer attempt begins, to stderr: it is no line of the log.
+void say_attempt(Context& context, std::int64_t attempt);
+
 // A line as it is printed: harmless on a terminal, its bytes in a pipe; of one that is_redrawn()
 // the end.
 std::string printed_line(const Terminal& terminal, std::string_view line);
@@ -34,8 +41,7 @@ class UnfinishedLines {
 };
 
 // Prints one rank's log, from where it left off. What is not complete is held back, so that no
-// character is cut in two, and at most so much of it as a terminal still shows. A log that takes
-// its place (of a new attempt, or the rank's own after its launcher's) begins at its first byte.
+// character is cut in two, and at most so much of it as a terminal still shows.
 class LogPrinter {
   public:
     LogPrinter(Context& context, const std::string& base, std::int32_t rank);
@@ -52,12 +58,9 @@ class LogPrinter {
     void end_line();
 
     Context& context_;
-    std::string target_;
-    std::int32_t rank_;
-    std::optional<LogOrigin> origin_;  // of the newest answer
+    LogCursor cursor_;
     std::string held_;
     bool begun_ = false;  // a line that was too long to be held has been printed in part
-    std::optional<std::int64_t> offset_;
     UnfinishedLines unfinished_;
 };
 

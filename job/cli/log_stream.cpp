@@ -54,37 +54,80 @@ bool is_other_log(const LogOrigin& before, const LogOrigin& now) {
            (before.attempt && now.attempt && *before.attempt != *now.attempt);
 }
 
-LogStream::LogStream(const Client& client, const std::string& base, std::int32_t rank,
-                     std::int64_t tail)
-    : client_(client),
-      target_(base + "/logs?timestamps=true&rank=" + std::to_string(rank)),
-      rank_(rank),
-      tail_(tail) {}
+LogCursor::LogCursor(const Client& client, std::string target, std::int32_t rank, std::int64_t tail)
+    : client_(client), target_(std::move(target)), rank_(rank), tail_(tail) {}
 
-Result<bool> LogStream::fetch(const std::function<bool(std::int32_t rank)>& is_given) {
+Result<LogCursor::Piece> LogCursor::next() {
     std::string target = target_;
+    if (newer_) {
+        target += "&attempt=" + std::to_string(attempt());
+    }
     if (offset_ || tail_ == 0) {
         target += "&offset=" + std::to_string(offset_.value_or(0));
     } else {
         target += "&tail=" + std::to_string(tail_);
     }
-    const auto answer = client_.get(target);
+    auto answer = client_.get(target);
+    if (!answer && newer_ && !may_pass(answer.error())) {
+        return go_to(*newer_);  // an older lockstepd has the newest attempt's alone
+    }
     LOCKSTEP_TRY(answer);
     const LogOrigin origin = origin_of(*answer, rank_, origin_);
+    if (newer_ && origin.attempt != origin_->attempt) {
+        return go_to(*newer_);
+    }
     if (origin_ && is_other_log(*origin_, origin)) {  // the offset was of the log before
-        finish();
-        origin_ = origin;
-        offset_ = 0;
-        return true;
+        if (origin_->attempt && origin.attempt && *origin_->attempt < *origin.attempt) {
+            newer_ = origin;
+            Piece rest;
+            rest.more = true;
+            return rest;
+        }
+        return go_to(origin);
     }
     origin_ = origin;
-    if (const auto next = to_int(answer->header("Lockstep-Log-Next"))) {
+    const auto next = to_int(answer->header("Lockstep-Log-Next"));
+    if (next) {
         offset_ = next;
     }
-    if (is_given(origin.rank)) {
+    if (newer_ && answer->body.empty()) {
+        return go_to(*newer_);
+    }
+    Piece piece;
+    piece.more = !answer->body.empty() && next;
+    piece.text = std::move(answer->body);
+    return piece;
+}
+
+LogCursor::Piece LogCursor::go_to(const LogOrigin& other) {
+    const LogOrigin now = other;  // it may be newer_
+    newer_.reset();
+    origin_ = now;
+    offset_ = 0;
+    Piece piece;
+    piece.other = piece.more = true;
+    return piece;
+}
+
+LogStream::LogStream(const Client& client, const std::string& target, std::int32_t rank,
+                     std::int64_t tail)
+    : cursor_(client, target, rank, tail), held_rank_(rank) {}
+
+Result<bool> LogStream::fetch(const std::function<bool(std::int32_t rank)>& is_given) {
+    const auto piece = cursor_.next();
+    LOCKSTEP_TRY(piece);
+    if (piece->other) {
+        finish();
+    }
+    held_rank_ = cursor_.rank();
+    held_attempt_ = cursor_.attempt();
+    if (piece->other || (piece->text.empty() && piece->more)) {
+        return true;
+    }
+    if (is_given(cursor_.rank())) {
         return false;
     }
-    held_ += answer->body;
+    held_ += piece->text;
     std::size_t begin = 0;
     for (std::size_t end = held_.find('\n'); end != std::string::npos;
          end = held_.find('\n', begin)) {
@@ -99,7 +142,7 @@ Result<bool> LogStream::fetch(const std::function<bool(std::int32_t rank)>& is_g
     if (held_.size() > kLongestHeldLine) {
         finish();
     }
-    return !answer->body.empty();
+    return !piece->text.empty();
 }
 
 void LogStream::finish() {
@@ -120,7 +163,8 @@ std::string LogStream::unfinished() const {
 
 void LogStream::add(std::string_view stamped) {
     LogLine line;
-    line.rank = rank();
+    line.rank = held_rank_;
+    line.attempt = held_attempt_;
     const Stamp stamp = stamp_of(stamped);
     line.time = stamp.time;
     line.generation = stamp.generation;

@@ -1,4 +1,5 @@
-// One rank's log, line by line with times, as `lockstep logs` merges several. Blocks; one thread.
+// One rank's log as `lockstep logs` reads it: piece by piece, or line by line with times, to merge
+// several. Blocks; one thread.
 #pragma once
 
 #include "job/base/clock.hpp"
@@ -23,28 +24,65 @@ LogOrigin origin_of(const ClientResponse& answer, std::int32_t asked,
                     const std::optional<LogOrigin>& before);
 bool is_other_log(const LogOrigin& before, const LogOrigin& now);
 
+// How far one rank's log has been read. A log that takes the place of the one before, of a new
+// attempt or the rank's own after its launcher's, is read from its first byte; of an attempt first
+// what it wrote after it was last asked for.
+class LogCursor {
+  public:
+    struct Piece {
+        std::string text;    // empty: nothing new
+        bool other = false;  // no text; what comes now is of another log
+        bool more = false;   // the next answer may have more at once
+    };
+    // `target`: with the query, but for where it begins. `tail`: only so many lines from the end;
+    // 0 = from the beginning.
+    LogCursor(const Client& client, std::string target, std::int32_t rank, std::int64_t tail);
+
+    // Asks once for what comes next.
+    Result<Piece> next();
+    // The rank whose output this is: the one that was asked for, until an answer says otherwise.
+    std::int32_t rank() const { return origin_ ? origin_->rank : rank_; }
+    // Number of the attempt; 0: not known.
+    std::int64_t attempt() const { return origin_ ? origin_->attempt.value_or(0) : 0; }
+    // Where the next answer is to begin, in bytes; nothing: none was asked for yet.
+    std::optional<std::int64_t> offset() const { return offset_; }
+    void go_on_at(std::optional<std::int64_t> offset) { offset_ = offset; }
+
+  private:
+    Piece go_to(const LogOrigin& other);
+
+    const Client& client_;
+    std::string target_;
+    std::int32_t rank_;
+    std::int64_t tail_;
+    std::optional<LogOrigin> origin_;  // of the newest answer
+    std::optional<LogOrigin> newer_;   // another attempt's, while this one's rest is read
+    std::optional<std::int64_t> offset_;
+};
+
 struct LogLine {
     std::optional<UnixMillis> time;  // the node's clock; nothing: not known
     UnixMillis order = 0;            // the time, or that of the line before
     std::int32_t rank = 0;           // that printed it; see LogOrigin
+    std::int64_t attempt = 0;        // 0: not known
     std::int32_t generation = 0;     // 0: not known
     std::string text;                // without its newline
 };
 
 class LogStream {
   public:
-    // `tail`: only so many lines from the end; 0 = from the beginning.
-    LogStream(const Client& client, const std::string& base, std::int32_t rank, std::int64_t tail);
+    // `target`, `tail`: as of LogCursor.
+    LogStream(const Client& client, const std::string& target, std::int32_t rank,
+              std::int64_t tail);
 
     // Asks once for what comes next and appends its whole lines. False when there was nothing new.
     // Of a log that another stream gives (`is_given`, by the rank whose output it is) no line is
-    // appended. One that has taken the place of the log before is read from its first byte.
+    // appended.
     Result<bool> fetch(const std::function<bool(std::int32_t rank)>& is_given);
-    // The rank whose output this is: the one that was asked for, until an answer says otherwise.
-    std::int32_t rank() const { return origin_ ? origin_->rank : rank_; }
-    // Where the next answer is to begin, in bytes; nothing: none was asked for yet.
-    std::optional<std::int64_t> offset() const { return offset_; }
-    void go_on_at(std::optional<std::int64_t> offset) { offset_ = offset; }
+    // These as of LogCursor.
+    std::int32_t rank() const { return cursor_.rank(); }
+    std::optional<std::int64_t> offset() const { return cursor_.offset(); }
+    void go_on_at(std::optional<std::int64_t> offset) { cursor_.go_on_at(offset); }
     // The last line, when the log ends without a newline.
     void finish();
     // What there is of the line that is not complete.
@@ -57,13 +95,10 @@ class LogStream {
   private:
     void add(std::string_view stamped);
 
-    const Client& client_;
-    std::string target_;
-    std::int32_t rank_;
-    std::int64_t tail_;
-    std::optional<LogOrigin> origin_;  // of the newest answer
-    std::optional<std::int64_t> offset_;
+    LogCursor cursor_;
     std::string held_;
+    std::int32_t held_rank_;  // whose it is
+    std::int64_t held_attempt_ = 0;
     std::deque<LogLine> lines_;
     UnixMillis last_ = 0;
 };

@@ -30,7 +30,8 @@ class LogMerger {
           unfinished_(context) {}
 
     void add(std::int32_t rank) {
-        streams_.try_emplace(rank, context_.client, base_, rank, context_.options.tail);
+        streams_.try_emplace(rank, context_.client, log_target(context_.options, base_, rank, true),
+                             rank, context_.options.tail);
     }
 
     // Everything that is there by now, merged. An Error of one rank, as that its log is not there
@@ -139,6 +140,13 @@ class LogMerger {
             return;
         }
         unfinished_.hide();
+        if (line.attempt > attempt_) {
+            if (attempt_ > 0) {
+                say_attempt(context_, line.attempt);
+            }
+            attempt_ = line.attempt;
+            generation_ = 0;  // they are counted anew
+        }
         if (context_.options.json) {
             Json out = Json::object();
             if (line.time) {
@@ -169,6 +177,9 @@ class LogMerger {
 
     // A line of its own where the ranks were started anew.
     void mark(const LogLine& line) {
+        if (line.attempt < attempt_) {
+            return;
+        }
         if (line.generation > generation_ && generation_ > 0) {
             context_.out << paint(context_.terminal, Style::bold,
                                   "--- generation " + std::to_string(line.generation) + " ---")
@@ -186,6 +197,7 @@ class LogMerger {
     // would each print it.
     std::map<std::int32_t, std::int32_t> givers_;
     Result<void> missing_;
+    std::int64_t attempt_ = 0;  // the newest that a line was of, and its newest generation
     std::int32_t generation_ = 0;
     UnfinishedLines unfinished_;
 };
@@ -242,12 +254,32 @@ Result<void> check_ranks(const std::vector<std::int32_t>& ranks, const Json& job
     return {};
 }
 
-// One round over all ranks: whether the job has ended. An Error only when it is worth ending for.
+// Whether nothing more comes: of the attempt with this number, or with 0 of the job.
+Result<bool> is_over(std::int64_t attempt, const Json& job) {
+    const bool over = is_final_state(text_at(job, "state"));
+    if (attempt == 0) {
+        return over;
+    }
+    const Json& items = items_at(job, "attempts");
+    const auto found = std::find_if(items.begin(), items.end(), [attempt](const Json& one) {
+        return integer_at(one, "number") == attempt;
+    });
+    if (found == items.end()) {
+        return fail(Errc::not_found, "no attempt " + std::to_string(attempt) +
+                                         ": the job has had " + std::to_string(items.size()));
+    }
+    return over || !text_at(*found, "finished_at").empty();
+}
+
+// One round over all ranks: whether the job, or the attempt that was asked for, has ended. An Error
+// only when it is worth ending for.
 template <class Take>
 Result<bool> logs_round(Context& context, const std::string& base, const Take& take) {
     const auto job = context.client.get_json(base);
     LOCKSTEP_TRY(job);
-    const bool ended = is_final_state(text_at(*job, "state"));
+    const auto over = is_over(context.options.log_attempt, *job);
+    LOCKSTEP_TRY(over);
+    const bool ended = *over;
     const auto ranks = ranks_asked(context, base, *job);
     LOCKSTEP_TRY(ranks);
     LOCKSTEP_TRY(check_ranks(*ranks, *job));

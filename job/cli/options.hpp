@@ -95,6 +95,7 @@ struct Options {
     std::vector<std::string> ids;  // rm, du
     std::string older_than;        // rm; "" = only those named
     std::string rank;              // logs; "" = 0, or with --failed those that failed
+    std::int64_t log_attempt = 0;  // logs; 0 = all from the newest on
     std::int64_t tail = 0;         // 0 = from the beginning
     std::string since;             // logs; "" = all
     std::string grep;              // logs: RE2; "" = all

@@ -64,8 +64,16 @@ void declare_logs(CLI::App& app, Options& options) {
     CLI::Option* ranks =
         logs->add_option("--rank", options.rank, "Which ranks, as in 0-3,7, or all (default: 0)")
             ->type_name("SET|all");
-    logs->add_flag("--failed", options.failed, "The ranks that failed")->excludes(ranks);
-    logs->add_flag("-f,--follow", options.log_follow, "Keep printing until the job has ended");
+    CLI::Option* failed = logs->add_flag("--failed", options.failed, "The ranks that failed");
+    failed->excludes(ranks);
+    logs->add_option("--attempt", options.log_attempt,
+                     "Of this attempt (default: the newest that has begun)")
+        ->check(whole_number(1, limits::kAttempts))
+        ->type_name("N")
+        ->excludes(failed);
+    logs->add_flag("-f,--follow", options.log_follow,
+                   "Keep printing until the job has ended, later attempts included; with "
+                   "--attempt until that one has");
     logs->add_flag("-t,--timestamps", options.timestamps,
                    "Begin each line with its time and mark where a generation begins");
     CLI::Option* tail = logs->add_option("--tail", options.tail, "Only the last lines of each rank")

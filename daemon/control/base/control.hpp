@@ -58,12 +58,13 @@ struct JobQuery {
 
 // A place in a rank's log: where the bytes lie and whether more may come.
 struct LogPlace {
-    std::string path;                // of the log of the newest attempt with a generation, absolute
+    std::string path;                // absolute
     std::string instead{};           // launch node: where its output is if there is no such file
     std::int32_t instead_rank = -1;  // and whose log that is
-    bool may_grow = false;           // the rank has not ended, or another attempt is to follow
-    std::int32_t ranks = 0;          // how many the job has
-    std::int32_t attempt = 0;        // number of the attempt whose log it is
+    // More may come: of the newest attempt until the job is over, of a named one until that is.
+    bool may_grow = false;
+    std::int32_t ranks = 0;    // how many the job has
+    std::int32_t attempt = 0;  // number of the attempt whose log it is
 };
 
 // One page of a job's events.
@@ -196,8 +197,10 @@ class Control {
     // {total, metrics, items}: the GPUs the job has had, by number.
     virtual Task<Result<std::string>> gpus(Caller caller, std::string id, std::size_t offset,
                                            std::size_t limit) = 0;
-    // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
-    virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
+    // Of this attempt; 0: of the newest with a generation. not_found: no such job, rank or attempt;
+    // unavailable: the rank has not started, there is no log yet.
+    virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank,
+                                             std::int32_t attempt) = 0;
     // {items, next_cursor}, the newest look of each generation that was looked at, newest first;
     // within it the lagging ranks first.
     virtual Task<Result<std::string>> evidence(Caller caller, std::string id,

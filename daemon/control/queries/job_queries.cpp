@@ -21,12 +21,18 @@
 namespace lockstep {
 namespace {
 
-// The newest attempt whose nodes have met, or nullptr: one that waits for them has no logs yet.
-const Attempt* newest_with_logs(const Job& job) {
+// The attempt with this number, 0: the newest, or nullptr. Only one whose nodes have met: one that
+// waits for them has no logs yet.
+const Attempt* with_logs(const Job& job, std::int32_t number) {
     const auto found =
-        std::find_if(job.attempts.rbegin(), job.attempts.rend(),
-                     [](const Attempt& attempt) { return !attempt.generations.empty(); });
+        std::find_if(job.attempts.rbegin(), job.attempts.rend(), [number](const Attempt& attempt) {
+            return !attempt.generations.empty() && (number == 0 || attempt.number == number);
+        });
     return found == job.attempts.rend() ? nullptr : &*found;
+}
+
+bool is_over(const Job& job, const Attempt& attempt) {
+    return is_final(job.state) || &attempt != job.attempt() || attempt.finished_at != 0;
 }
 
 }  // namespace
@@ -181,7 +187,8 @@ Task<Result<std::string>> JobQueries::events(Caller caller, std::string id, Even
     co_return json_page({texts.begin(), texts.end()}, next);
 }
 
-Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std::int32_t rank) {
+Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std::int32_t rank,
+                                             std::int32_t number) {
     const auto loaded = co_await registry_.load(caller, id);
     LOCKSTEP_CO_TRY(loaded);
     const Job& job = **loaded;
@@ -189,8 +196,16 @@ Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std:
         co_return fail(Errc::not_found, "no rank " + std::to_string(rank) + ": the job has 0-" +
                                             std::to_string(job.spec.world_size() - 1));
     }
-    const Attempt* attempt = newest_with_logs(job);
+    const Attempt* attempt = with_logs(job, number);
     if (attempt == nullptr) {
+        const auto known = std::find_if(job.attempts.begin(), job.attempts.end(),
+                                        [number](const auto& one) { return one.number == number; });
+        if (number != 0 && (known == job.attempts.end() || is_over(job, *known))) {
+            co_return fail(Errc::not_found,
+                           "attempt " + std::to_string(number) +
+                               (known == job.attempts.end() ? " is not one of the job's"
+                                                            : " started no ranks"));
+        }
         co_return fail(is_final(job.state) ? Errc::not_found : Errc::unavailable,
                        "rank " + std::to_string(rank) + " was not started" +
                            (is_final(job.state) ? "" : " yet"));
@@ -205,13 +220,9 @@ Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std:
         out.instead = (folder / wire::rank_log_name(out.instead_rank)).string();
     }
     out.ranks = job.spec.world_size();
-    // A rank that the newest generation does not have has what it left. If the job goes on after
-    // this attempt, the next one's log is still to come.
-    const std::vector<bool>& exited = attempt->generations.back().exited;
-    const auto index = static_cast<std::size_t>(rank);
-    const bool attempt_over = attempt != job.attempt() || attempt->finished_at != 0;
-    out.may_grow =
-        !is_final(job.state) && (attempt_over || (index < exited.size() && !exited[index]));
+    // A rank that has ended, or that the newest generation does not have, may be started again by
+    // the next generation or attempt.
+    out.may_grow = number == 0 ? !is_final(job.state) : !is_over(job, *attempt);
     co_return out;
 }
 

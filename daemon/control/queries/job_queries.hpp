@@ -25,7 +25,8 @@ class JobQueries {
     Task<Result<std::string>> spec(Caller caller, std::string id);
     Task<Result<std::string>> script(Caller caller, std::string id);
     Task<Result<std::string>> events(Caller caller, std::string id, EventsQuery query);
-    Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank);
+    Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank,
+                                     std::int32_t attempt);
     Task<Result<DiskPlace>> disk(Caller caller, std::string id);
     // evidence_queries.cpp
     Task<Result<std::string>> evidence(Caller caller, std::string id, CapturesQuery query);

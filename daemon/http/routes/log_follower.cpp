@@ -13,14 +13,13 @@ constexpr auto kLook = std::chrono::milliseconds{200};
 constexpr std::size_t kPiece = 64U << 10U;
 }  // namespace
 
-LogFollower::LogFollower(RouteContext context, Caller caller, std::string id, std::int32_t rank,
-                         std::int64_t offset, std::optional<std::int64_t> tail)
+LogFollower::LogFollower(RouteContext context, Caller caller, std::string id, Asked asked)
     : context_(std::move(context)),
       timer_(context_.io),
       caller_(std::move(caller)),
       id_(std::move(id)),
-      rank_(rank),
-      at_{{}, nullptr, offset, tail} {}
+      asked_(asked),
+      at_{{}, nullptr, asked.offset, asked.tail} {}
 
 void LogFollower::close() {
     closed_ = true;
@@ -82,10 +81,19 @@ Task<std::optional<std::string>> LogFollower::next() {
                 co_return text;
             }
         }
-        // Asked before the last look: what was written until the rank ended is not missed.
-        const auto place = co_await context_.control.log_place(caller_, id_, rank_);
+        // Asked before the last look: what was written until the job ended is not missed.
+        const auto place =
+            co_await context_.control.log_place(caller_, id_, asked_.rank, asked_.attempt);
         if (!place && place.error().code != Errc::unavailable) {
             co_return std::nullopt;
+        }
+        if (place && !closed_ && at_.reader && at_.path != place->path) {
+            // What came since the look above, and in that log nothing does any more.
+            const std::string nowhere;
+            auto text = co_await read_on(at_.path, nowhere);
+            if (text && !text->empty()) {
+                co_return text;
+            }
         }
         if (place && !closed_) {
             auto text = co_await read_on(place->path, place->instead);

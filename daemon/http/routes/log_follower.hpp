@@ -1,5 +1,6 @@
-// Follows a rank's log: what is there, then what comes, until the rank has ended and its log is
-// read. A new attempt's log follows the old one's. Control thread; files are read away from it
+// Follows a rank's log: what is there, then what comes, until the job is over and its log is read:
+// a rank that has ended may be started again. A new attempt's log follows the old one's, unless one
+// attempt was asked for: then until that is over. Control thread; files are read away from it
 // (folder_reads.hpp), and one that hangs is asked for again until it answers.
 #pragma once
 
@@ -17,9 +18,14 @@ namespace lockstep {
 
 class LogFollower final : public BodyStream {
   public:
-    // Begins at `offset`, or `tail` lines before the end of what is there when it is opened.
-    LogFollower(RouteContext context, Caller caller, std::string id, std::int32_t rank,
-                std::int64_t offset, std::optional<std::int64_t> tail);
+    struct Asked {
+        std::int32_t rank = 0;
+        std::int32_t attempt = 0;  // 0: all from the newest on
+        std::int64_t offset = 0;   // where it begins, in bytes
+        // Or so many lines before the end of what is there when it is opened.
+        std::optional<std::int64_t> tail{};
+    };
+    LogFollower(RouteContext context, Caller caller, std::string id, Asked asked);
 
     Task<std::optional<std::string>> next() override;
     void close() override;
@@ -45,7 +51,7 @@ class LogFollower final : public BodyStream {
     net::steady_timer timer_;
     Caller caller_;
     std::string id_;
-    std::int32_t rank_;
+    Asked asked_;
     Place at_;
     bool closed_ = false;
 };

@@ -50,7 +50,7 @@ Task<HttpResponse> search(RouteContext context, HttpRequest request) {
     const std::string id{request.param()};
     // The highest of the ranks asked for is looked up: then all of them are the job's.
     const std::int32_t highest = ask.ranks.empty() ? 0 : ask.ranks.back();
-    const auto place = co_await context.control.log_place(caller, id, highest);
+    const auto place = co_await context.control.log_place(caller, id, highest, 0);
     if (!place) {
         const bool none_yet = place.error().code == Errc::unavailable;
         co_return none_yet ? problem(place.error(), 404) : problem(place.error());

@@ -175,6 +175,7 @@ Task<HttpResponse> metric_names(RouteContext context, HttpRequest request) {
 
 struct LogQuery {
     std::int32_t rank = 0;
+    std::int32_t attempt = 0;  // 0: the newest that has begun
     std::optional<std::int64_t> tail;
     std::int64_t offset = 0;
     bool follow = false;
@@ -185,8 +186,10 @@ Result<LogQuery> log_query(const HttpRequest& request) {
     QueryReader in{request.query};
     LogQuery query;
     std::int64_t rank = 0;
+    std::int64_t attempt = 0;
     std::int64_t tail = 0;
     in.integer("rank", rank, 0, limits::kRanks - 1);
+    in.integer("attempt", attempt, 1, limits::kAttempts);
     in.integer("tail", tail, 1, limits::kLogTailLines);
     in.integer("offset", query.offset, 0, kAnyOffset);
     in.boolean("follow", query.follow);
@@ -203,6 +206,7 @@ Result<LogQuery> log_query(const HttpRequest& request) {
         return fail(std::move(*error));
     }
     query.rank = static_cast<std::int32_t>(rank);
+    query.attempt = static_cast<std::int32_t>(attempt);
     if (in.has("tail")) {
         query.tail = tail;
     }
@@ -261,7 +265,7 @@ Task<HttpResponse> logs(RouteContext context, HttpRequest request) {
     }
     const Caller caller = caller_of(request);
     const std::string id{request.param()};
-    const auto place = co_await context.control.log_place(caller, id, query->rank);
+    const auto place = co_await context.control.log_place(caller, id, query->rank, query->attempt);
     const bool none_yet = !place && place.error().code == Errc::unavailable;
     if (!place && !(none_yet && query->follow)) {
         co_return none_yet ? problem(place.error(), 404) : problem(place.error());
@@ -278,8 +282,8 @@ Task<HttpResponse> logs(RouteContext context, HttpRequest request) {
     if (place) {
         response.headers.emplace_back("Lockstep-Log-Attempt", std::to_string(place->attempt));
     }
-    response.stream =
-        std::make_shared<LogFollower>(context, caller, id, query->rank, query->offset, query->tail);
+    const LogFollower::Asked asked{query->rank, query->attempt, query->offset, query->tail};
+    response.stream = std::make_shared<LogFollower>(context, caller, id, asked);
     co_return response;
 }
 
@@ -338,16 +342,20 @@ RouteParts get_job_logs_route(const RouteContext& context) {
     route.summary =
         "A rank's output, at most 1 MiB an answer, or as it comes with follow. With launch node a "
         "rank may share the output of its launcher: the header Lockstep-Log-Rank then names the "
-        "rank whose output this is. Lockstep-Log-Attempt: the attempt whose output it is, the "
-        "newest that has begun (with follow, the one it begins with); with another attempt offsets "
+        "rank whose output this is. Lockstep-Log-Attempt: the attempt whose output it is, if none "
+        "is asked for the newest that has begun (with follow, the one it begins with); with "
+        "another attempt offsets "
         "begin again at 0. Lockstep-Log-Dropped, where the output has a line `[lockstep: N bytes "
         "dropped]`: which bytes the first of those stands for, `BEGIN-END` without END itself; "
         "what is before ends at BEGIN.";
     route.query = {
         {"rank", "integer", "Which rank; 0 if not given."},
+        {"attempt", "integer", "Of which attempt; the newest that has begun if not given."},
         {"tail", "integer", "The last N lines; not together with offset."},
         {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."},
-        {"follow", "boolean", "Send what comes until the rank has ended."},
+        {"follow", "boolean",
+         "Send what comes until the job has ended, of later generations and attempts as well; with "
+         "attempt, until that attempt has ended."},
         {"timestamps", "boolean",
          "Put the time (RFC 3339, UTC, the node's clock, to about 10 ms) and the generation before "
          "each line, as in `2026-11-22T22:30:37.184Z 2 loss 0.3`; `- - ` where they are not known. "

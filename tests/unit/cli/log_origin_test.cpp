@@ -28,7 +28,7 @@ class RankLogs {
     };
     using Turn = std::function<void(std::map<int, Log>&)>;
 
-    RankLogs(FakeDaemon& daemon, std::vector<Turn> turns) : turns_(std::move(turns)) {
+    RankLogs(FakeDaemon& daemon, std::vector<Turn> in_turn) : turns(std::move(in_turn)) {
         const std::string job = std::string("GET /v1/jobs/") + kId;
         daemon.on(job + "/logs", [this](const ClientRequest& request) -> Result<ClientResponse> {
             const auto rank = static_cast<int>(number(request.target, "rank="));
@@ -42,7 +42,14 @@ class RankLogs {
                                                 std::to_string(rank) + R"( was not started yet"})",
                                             {}};
             }
-            const Log& log = found->second;
+            const auto asked = request.target.find("&attempt=");
+            const auto before = std::find_if(earlier.begin(), earlier.end(), [&](const auto& one) {
+                return asked != std::string::npos && one.first == rank &&
+                       std::to_string(one.second.attempt) ==
+                           request.target.substr(asked + 9,
+                                                 request.target.find('&', asked + 1) - asked - 9);
+            });
+            const Log& log = before == earlier.end() ? found->second : before->second;
             const std::size_t offset = std::min(number(request.target, "offset="), log.text.size());
             ClientResponse answer{200,
                                   log.text.substr(offset),
@@ -63,24 +70,27 @@ class RankLogs {
             return ClientResponse{200, R"({"items":[)" + items + "]}", {}};
         });
         daemon.on(job, [this](const ClientRequest&) -> Result<ClientResponse> {
-            const bool runs = next_ < turns_.size();
+            const bool runs = next_ < turns.size();
             if (runs) {
-                turns_[next_++](logs);
+                turns[next_++](logs);
             }
             Json answer = Json::parse(job_json(runs ? "running" : "succeeded"));
             answer["resources"] = {{"nodes", 1}, {"ranks_per_node", size}};
+            answer["attempts"] = attempts;
             return ClientResponse{200, answer.dump(), {}};
         });
     }
-    std::map<int, Log> logs;  // by rank; one that is not there has not started
+    std::map<int, Log> logs;                     // by rank; one that is not there has not started
+    std::vector<std::pair<int, Log>> earlier{};  // of attempts before
     int size = 3;
+    Json attempts = Json::array();
+    std::vector<Turn> turns;
 
   private:
     static std::size_t number(const std::string& target, const std::string& name) {
         return std::stoul(target.substr(target.find(name) + name.size()));
     }
 
-    std::vector<Turn> turns_;
     std::size_t next_ = 0;
 };
 
@@ -110,6 +120,77 @@ TEST(CliLogOrigin, FollowingBeginsTheLogOfANewAttemptAtItsFirstByte) {
         EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
         EXPECT_EQ(run.out.str(), "loss 1\nlo\nfrom step 7\nloss 2\n") << with_times;
     }
+}
+
+// What a rank had written last, its traceback above all, was skipped: the next answer was the new
+// attempt's. And nothing told the two from each other.
+TEST(CliLogOrigin, FollowingReadsAnAttemptToItsEndAndSaysWhereTheNextBegins) {
+    for (const bool merged : {false, true}) {
+        FakeDaemon daemon;
+        RankLogs logs(daemon, {});
+        const auto text = [merged](int second, const std::string& line) {
+            return merged ? stamped(second, line) : line + "\n";
+        };
+        logs.turns = {[&](auto& files) { files[0].text = text(1, "loss 1"); },
+                      [&](auto& files) {
+                          logs.earlier = {{0, {text(1, "loss 1") + text(2, "CUDA error"), -1, 1}}};
+                          files[0] = {text(3, "loss 2"), -1, 2};
+                      }};
+        Cli run(daemon);
+        run.options.id = kId;
+        run.options.log_follow = true;
+        run.options.grep = merged ? "." : "";
+        EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+        EXPECT_EQ(run.out.str(), "loss 1\nCUDA error\nloss 2\n") << merged;
+        EXPECT_EQ(run.err.str(), "-- attempt 2 begins\n") << merged;
+    }
+}
+
+TEST(CliLogOrigin, GenerationsOfEachAttemptAreMarked) {
+    FakeDaemon daemon;
+    RankLogs logs(daemon, {});
+    const auto of = [](int second, int generation) {
+        return "2025-11-21T01:00:0" + std::to_string(second) + ".000Z " +
+               std::to_string(generation) + " line\n";
+    };
+    logs.turns = {[&](auto& files) { files[0].text = of(1, 1) + of(2, 2); },
+                  [&](auto& files) { files[0] = {of(3, 1) + of(4, 2), -1, 2}; }};
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.log_follow = true;
+    run.options.grep = "line";
+    EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+    EXPECT_EQ(run.out.str(),
+              "line\n--- generation 2 ---\nline\nline\n--- generation 2 ---\nline\n");
+}
+
+TEST(CliLogOrigin, AnAttemptThatIsNamedIsFollowedToItsOwnEnd) {
+    FakeDaemon daemon;
+    const auto run_with = [&daemon](std::int64_t attempt, std::string& out) {
+        RankLogs logs(daemon, {});
+        logs.earlier = {{0, {"loss 1\n", -1, 1}}};
+        logs.logs[0] = {"loss 2\n", -1, 2};
+        logs.attempts = {{{"number", 1}, {"finished_at", "2025-11-21T01:00:02.000Z"}},
+                         {{"number", 2}}};
+        logs.turns = {[](auto&) {}, [](auto&) {}};
+        Cli run(daemon);
+        run.options.id = kId;
+        run.options.log_follow = true;
+        run.options.log_attempt = attempt;
+        int waited = 0;
+        run.on_sleep = [&waited] { ++waited; };
+        const Exit end = run.verb("logs");
+        out = run.out.str() + run.err.str();
+        EXPECT_EQ(waited, attempt == 2 ? 2 : 0);
+        return end;
+    };
+    std::string out;
+    EXPECT_EQ(run_with(1, out), Exit::ok);
+    EXPECT_EQ(out, "loss 1\n");
+    EXPECT_EQ(run_with(2, out), Exit::ok);
+    EXPECT_EQ(out, "loss 2\n");
+    EXPECT_EQ(run_with(3, out), Exit::not_found);
+    EXPECT_THAT(out, HasSubstr("no attempt 3: the job has had 2"));
 }
 
 TEST(CliLogOrigin, ANewAttemptWithoutALogYetLosesNothing) {

@@ -383,7 +383,7 @@ TEST_F(ControlTest, OthersDoNotSeeTheJob) {
         EXPECT_EQ(*page, "{\"items\":[]}");
         const auto events = co_await control_->events(eve, id, first_events(10));
         EXPECT_FALSE(events.has_value());
-        const auto log = co_await control_->log_place(eve, id, 0);
+        const auto log = co_await control_->log_place(eve, id, 0, 0);
         EXPECT_FALSE(log.has_value());
     };
     wait(run());

@@ -23,9 +23,11 @@ class LogPlaceTest : public ControlTest {
         until([&] { return scheduler_.submissions == 1; }, "handed over");
         return id;
     }
-    Result<LogPlace> place(const std::string& id, std::int32_t rank) {
+    Result<LogPlace> place(const std::string& id, std::int32_t rank, std::int32_t attempt = 0) {
         Result<LogPlace> out = fail(Errc::internal, "not asked");
-        auto ask = [&]() -> Task<void> { out = co_await control_->log_place(ada_, id, rank); };
+        auto ask = [&]() -> Task<void> {
+            out = co_await control_->log_place(ada_, id, rank, attempt);
+        };
         wait(ask());
         return out;
     }
@@ -68,6 +70,26 @@ TEST_F(LogPlaceTest, WhileTheNextAttemptWaitsItIsTheOneBefore) {
     ASSERT_TRUE(second.has_value()) << second.error().text();
     EXPECT_EQ(second->attempt, 2);
     EXPECT_EQ(name_of(second->path), "a2/rank-00001.log");
+}
+
+// Who followed rank 0 was told that its log had ended, and missed all of the next generation.
+TEST_F(LogPlaceTest, OfARankThatHasEndedMoreMayComeUntilTheJobIsOver) {
+    const std::string id = start_job_with(first_, second_);
+    const auto acks = first_.peer->count<wire::Ack>();
+    first_.say(exit(1, 0, 0));
+    until([&] { return first_.peer->count<wire::Ack>() > acks; }, "its exit is stored");
+    EXPECT_TRUE(place(id, 0)->may_grow) << "rank 1 may fail yet, and both be started again";
+    EXPECT_TRUE(place(id, 0, 1)->may_grow) << "in the same attempt";
+}
+
+TEST_F(LogPlaceTest, AnAttemptThatIsNamedIsTheOne) {
+    const std::string id = requeued();
+    const auto first = place(id, 0, 1);
+    ASSERT_TRUE(first.has_value()) << first.error().text();
+    EXPECT_EQ(name_of(first->path), "a1/rank-00000.log");
+    EXPECT_FALSE(first->may_grow) << "it is over, though the job is not";
+    EXPECT_EQ(place(id, 0, 2).error().code, Errc::unavailable) << "it waits";
+    EXPECT_EQ(place(id, 0, 3).error().code, Errc::not_found);
 }
 
 TEST_F(LogPlaceTest, TheLaunchersOutputIsOfTheSameAttempt) {

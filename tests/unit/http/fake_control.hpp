@@ -135,7 +135,9 @@ class FakeControl final : public Control,
         series_queries.push_back(query);
         co_return text(id);
     }
-    Answer<LogPlace> log_place(Caller, std::string, std::int32_t rank) override {
+    Answer<LogPlace> log_place(Caller, std::string, std::int32_t rank,
+                               std::int32_t attempt) override {
+        log_attempts.push_back(attempt);
         if (rank != 0) {
             co_return fail(Errc::not_found, "no such rank");
         }
@@ -175,6 +177,7 @@ class FakeControl final : public Control,
     }
     std::vector<ProfileQuery> profile_queries;
     std::vector<EvidenceQuery> evidence_queries;
+    std::vector<std::int32_t> log_attempts;
     std::vector<std::size_t> evidence_limits;
     std::vector<std::int64_t> evidence_before;
     EvidencePlace evidence_at;

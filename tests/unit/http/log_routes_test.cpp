@@ -41,6 +41,20 @@ TEST_F(RoutesTest, LogsSayWhichAttemptTheyAreOf) {
     EXPECT_EQ(get(of_job("/logs")).header("Lockstep-Log-Attempt"), "");
 }
 
+TEST_F(RoutesTest, LogsOfAnAttemptCanBeAskedFor) {
+    write_log("one\n");
+    EXPECT_EQ(get(of_job("/logs")).status, 200);
+    EXPECT_EQ(get(of_job("/logs?attempt=2")).body, "one\n");
+    EXPECT_EQ(control_.log_attempts, (std::vector<std::int32_t>{0, 2}));
+    EXPECT_EQ(get(of_job("/logs?attempt=2&follow=true")).body, "one\n");
+    for (std::size_t i = 2; i < control_.log_attempts.size(); ++i) {
+        EXPECT_EQ(control_.log_attempts[i], 2) << i;
+    }
+    for (const char* wrong : {"0", "-1", "x"}) {
+        EXPECT_EQ(get(of_job("/logs?attempt=") + wrong).status, 400) << wrong;
+    }
+}
+
 // Asked for backwards, an offset inside of it gave what follows it again and again.
 TEST_F(RoutesTest, LogsSayWhichBytesWereDropped) {
     write_log(std::string(4096, 'a') + std::string(8192, 'b') + std::string(4096, 'c'));
@@ -149,7 +163,7 @@ TEST_F(RoutesTest, ALogThatIsNotThereYetIsEmptyOr404) {
     EXPECT_EQ(get(of_job("/logs")).status, 404);
 }
 
-TEST_F(RoutesTest, AFollowedLogEndsWithItsRank) {
+TEST_F(RoutesTest, AFollowedLogEndsWhereNoMoreMayCome) {
     write_log("one\ntwo\n");
     control_.place.may_grow = true;
     std::string got;
