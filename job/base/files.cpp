@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 namespace lockstep {
@@ -13,6 +14,36 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kGrowth = 1U << 20U;  // of a log while it is read
+
+constexpr std::size_t kMountsBytes = 4U << 20U;
+
+// "/scratch, nfs4"; nothing: not known.
+std::string file_system_of(const std::filesystem::path& path) {
+    std::error_code ignored;
+    const std::string whole = std::filesystem::weakly_canonical(path, ignored).string();
+    const auto mounts = read_file("/proc/self/mountinfo", kMountsBytes);
+    std::string best;
+    std::string type;
+    std::istringstream lines{mounts ? *mounts : std::string{}};
+    // 36 35 98:0 / /scratch rw,noatime shared:1 - nfs4 server:/export rw: in place of "shared:1"
+    // any number of words. A later line covers an earlier one.
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words{line};
+        std::string word;
+        std::string point;
+        for (int i = 0; i < 5; ++i) {
+            words >> point;
+        }
+        while (words >> word && word != "-") {
+        }
+        const bool inside = point == "/" || whole == point || whole.starts_with(point + "/");
+        if (inside && point.size() >= best.size() && words >> word) {
+            best = point;
+            type = word;
+        }
+    }
+    return best.empty() ? best : best + ", " + type;
+}
 
 Result<std::string> read_all(const UniqueFd& fd, const std::filesystem::path& path,
                              std::size_t cap) {
@@ -70,12 +101,12 @@ Status write_and_rename(const std::filesystem::path& path, std::string_view byte
     UniqueFd fd{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
     if (!fd) {
         // Of what was asked for: the other name is nobody's business.
-        return fail(errno_error("create " + path.string(), errno));
+        return fail(file_error("create", path, errno));
     }
     const auto give_up = [&](std::string_view what) {
         const int number = errno;
         ::unlink(temporary.c_str());
-        return fail(errno_error(std::string{what} + " " + path.string(), number));
+        return fail(file_error(what, path, number));
     };
     while (!bytes.empty()) {
         const auto put = ::write(fd.get(), bytes.data(), bytes.size());
@@ -97,12 +128,22 @@ Status write_and_rename(const std::filesystem::path& path, std::string_view byte
     const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
     const UniqueFd folder{::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (!folder || ::fsync(folder.get()) != 0) {
-        return fail(errno_error("sync folder of " + path.string(), errno));
+        return fail(file_error("sync folder of", path, errno));
     }
     return {};
 }
 
 }  // namespace
+
+Error file_error(std::string_view what, const std::filesystem::path& path, int error_number) {
+    Error error = errno_error(std::string{what} + " " + path.string(), error_number);
+    if (error_number == ENOSPC || error_number == EDQUOT || error_number == EROFS) {
+        if (const std::string where = file_system_of(path); !where.empty()) {
+            error.message += " (file system " + where + ")";
+        }
+    }
+    return error;
+}
 
 void set_foreign_folder(std::filesystem::path folder, OpenForeign open) {
     foreign() = {std::move(folder), std::move(open)};
@@ -162,16 +203,16 @@ Status make_private_directories(const std::filesystem::path& path) {
         if (errno == ENOENT && refused) {
             return fail(*refused);
         }
-        Error error = errno_error("mkdir " + built.string(), errno);
-        if (errno != EROFS && errno != EACCES) {
+        const int number = errno;
+        Error error = file_error("mkdir", built, number);
+        if (number != EROFS && number != EACCES) {
             return fail(std::move(error));
         }
         refused = std::move(error);
     }
     struct stat info{};
     if (::stat(path.c_str(), &info) != 0) {
-        return fail(errno == ENOENT && refused ? *refused
-                                               : errno_error("mkdir " + path.string(), errno));
+        return fail(errno == ENOENT && refused ? *refused : file_error("mkdir", path, errno));
     }
     if (!S_ISDIR(info.st_mode)) {
         return fail(Errc::invalid, path.string() + ": not a directory");

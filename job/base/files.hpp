@@ -35,4 +35,8 @@ Status replace_file(const std::filesystem::path& path, std::string_view bytes,
 // mkdir -p with mode 0700 for what it creates.
 Status make_private_directories(const std::filesystem::path& path);
 
+// errno_error() of what was done to a file or folder: `what path: strerror`. If that is because of
+// its file system (no room, a quota, read-only), which one it is: `(file system /scratch, nfs4)`.
+Error file_error(std::string_view what, const std::filesystem::path& path, int error_number);
+
 }  // namespace lockstep

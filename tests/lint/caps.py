@@ -128,6 +128,7 @@ LOCAL = {
     "job/async/slices.hpp": {"kSlice": "turn"},
     "job/async/unix_socket.cpp": {"kTryAgain": "retry"},
     "job/async/ws_client.cpp": {"kDetailBytes": "text"},
+    "job/base/files.cpp": {"kMountsBytes": "read"},
     "job/base/machine.cpp": {"kFileBytes": "read"},
     "job/cli/acting.cpp": {"kAskPause": "retry"},
     "job/cli/daemon_start.cpp": {"kStartTurn": "poll"},

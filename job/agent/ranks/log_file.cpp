@@ -1,5 +1,6 @@
 #include "job/agent/ranks/log_file.hpp"
 
+#include "job/base/files.hpp"
 #include "job/base/log.hpp"
 
 #include <fcntl.h>
@@ -20,7 +21,7 @@ Result<std::unique_ptr<LogFile>> LogFile::open(const std::filesystem::path& path
     UniqueFd fd{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
     struct stat info{};
     if (!fd || ::fstat(fd.get(), &info) != 0) {
-        return fail(errno_error("open " + path.string(), errno));
+        return fail(file_error("open", path, errno));
     }
     return std::unique_ptr<LogFile>{
         new LogFile{std::move(fd), info.st_size, caps, LogMarker::open(path), generation}};

@@ -1,5 +1,6 @@
 #include "job/agent/ranks/report_socket.hpp"
 
+#include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/unique_fd.hpp"
@@ -222,7 +223,7 @@ Result<std::unique_ptr<ReportSocket>> ReportSocket::listen(TaskGroup& tasks,
     const auto* where = reinterpret_cast<const sockaddr*>(&address);
     if (!fd || ::bind(fd.get(), where, sizeof(address)) != 0 ||
         ::listen(fd.get(), static_cast<int>(limits::kRankConnections)) != 0) {
-        return fail(errno_error("report socket " + path, errno));
+        return fail(file_error("report socket", path, errno));
     }
     auto state = std::make_shared<State>(tasks, std::move(handlers));
     state->path = path;

@@ -95,6 +95,24 @@ TEST_F(Files, AnErrorNamesTheFileThatWasAskedForAndNoTemporaryOne) {
     EXPECT_EQ(done.error().message, "create " + path.string() + ": No such file or directory");
 }
 
+// A node whose ranks could not start said "No space left on device", and not of which.
+TEST_F(Files, WhereAFileSystemIsToBlameItIsNamed) {
+    for (const int number : {ENOSPC, EDQUOT, EROFS}) {
+        const Error error = file_error("open", "/proc/self/rank-00000.log", number);
+        EXPECT_EQ(error.message,
+                  "open /proc/self/rank-00000.log: " + std::generic_category().message(number) +
+                      " (file system /proc, proc)");
+        EXPECT_EQ(error.code, errno_error("", number).code);
+    }
+    EXPECT_EQ(file_error("open", "/proc/self/x", ENOENT).message,
+              "open /proc/self/x: No such file or directory");
+    const auto here = file_error("mkdir", folder_ / "not" / "there", EROFS).message;
+    EXPECT_NE(here.find(" (file system /"), std::string::npos) << here;
+    const auto made = make_private_directories("/proc/self/x");
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().message, "mkdir /proc/self/x: No such file or directory");
+}
+
 TEST_F(Files, NothingIsWrittenIntoWhatAnotherLaidInTheWay) {
     const auto path = folder_ / "agent.json";
     const auto in_the_way = path.string() + ".tmp." + std::to_string(::getpid());
