@@ -5,7 +5,6 @@
 #pragma once
 
 #include "job/async/task_group.hpp"
-#include "job/base/limits.hpp"
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/scheduler/attempt_files.hpp"
 #include "scheduler-integration/slurm/scheduler/cancels.hpp"
@@ -20,10 +19,8 @@
 #include "scheduler-integration/slurm/scheduler/turns.hpp"
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 #include "scheduler-integration/slurm/slurm_backend.hpp"
-#include "scheduler-integration/slurm/slurm_doubt.hpp"
 #include "scheduler-integration/slurm/slurm_driver.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
