@@ -1,6 +1,6 @@
 """A rank without a GPU whose operations NCCL's Inspector measures: `python3 inspector_rank.py OPERATIONS [DOUBLE]`.
 
-Without DOUBLE it drives the plugin NCCL_PROFILER_PLUGIN as NCCL does (its profiler interface, version 5): what is posted
+Without DOUBLE it drives the plugin NCCL_PROFILER_PLUGIN as NCCL does (its profiler interface, version 7 or 5): what is posted
 then, and how, is NVIDIA's. Each operation is an all-reduce of rank + 1 MiB that took 500 µs of "GPU time". With DOUBLE, a
 body that the plugin has posted (tests/fixtures/inspector), it is the DOUBLE of the plugin: it posts that body with its
 bandwidths times rank + 1, with the plugin's head. With either it reports a step now and then, so that /metrics has it."""
@@ -22,7 +22,9 @@ EVERY_SECONDS = 0.05
 class Collective(ctypes.Structure):
     _fields_ = [("number", ctypes.c_uint64), ("func", ctypes.c_char_p), ("send", ctypes.c_void_p), ("recv", ctypes.c_void_p),
                 ("count", ctypes.c_size_t), ("root", ctypes.c_int), ("datatype", ctypes.c_char_p), ("channels", ctypes.c_uint8),
-                ("warps", ctypes.c_uint8), ("algo", ctypes.c_char_p), ("proto", ctypes.c_char_p), ("group", ctypes.c_void_p)]
+                ("warps", ctypes.c_uint8), ("algo", ctypes.c_char_p), ("proto", ctypes.c_char_p), ("group", ctypes.c_void_p),
+                # From version 7 on; what is before it has stayed where it was.
+                ("variant", ctypes.c_char_p), ("symmetric", ctypes.c_bool), ("tag", ctypes.c_uint64)]
 
 
 class KernelChannel(ctypes.Structure):
@@ -60,7 +62,9 @@ class Plugin(ctypes.Structure):
 class Inspector:
     def __init__(self, path, rank, ranks, nodes, communicator=0xabcd, name=b"tp0"):
         self.library = ctypes.CDLL(path)
-        self.plugin = Plugin.in_dll(self.library, "ncclProfiler_v5")
+        # The sources at 12df1a1 have version 5, those at 8224472 version 7, which only an NCCL loads that knows it.
+        known = [name for name in ("ncclProfiler_v7", "ncclProfiler_v5") if hasattr(self.library, name)]
+        self.plugin = Plugin.in_dll(self.library, known[0])
         self.log = LOGGER(lambda *_words: print("plugin:", _words[4].decode(), flush=True))
         self.context, self.rank = ctypes.c_void_p(), rank
         wanted = ctypes.c_int()
