@@ -389,6 +389,8 @@ inline constexpr std::size_t kOtlpHeadBytes = 8U << 10U;          // the plugin'
 inline constexpr std::size_t kOtlpConnections = 256;              // a rank has one at a time
 inline constexpr auto kOtlpPatience = std::chrono::seconds{2};    // the plugin's own
 inline constexpr std::size_t kInspectorPluginBytes = 16U << 20U;  // 0.2 to 1.3 MiB as built
+// Of a profile: some kinds of operation, each with some dozens of sizes, in a few communicators.
+inline constexpr std::size_t kInspectorTableRows = 512;
 // A rank that the others wait for in NCCL is told of after so long, with two looks to spare for the
 // promised 10 s, if its job has not shown that its ranks wait as long and go on.
 inline constexpr auto kDesyncLeast = std::chrono::seconds{4};

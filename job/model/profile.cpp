@@ -20,7 +20,7 @@ bool is_profile_name(std::string_view name) {
             return true;
         }
     }
-    return false;
+    return name == kProfileCollectives;
 }
 
 std::array<std::string, 4> profile_folders(std::int32_t generation, std::int32_t number,

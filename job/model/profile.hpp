@@ -5,6 +5,8 @@
 //   <attempt>/profile/gen-2/take-1/rank-00001/stacks.txt       where Python was: folded stacks
 //                                             trace.json.gz    torch's trace or JAX's
 //                                             operations.txt   the longest operations, from it
+//                                             collectives.txt  NCCL's operations, from its
+//                                             Inspector
 //
 // Of a rank with several Python processes the second one's are 2.stacks.txt and so on.
 #pragma once
@@ -23,9 +25,12 @@ inline constexpr std::string_view kProfileOperations = "operations.txt";
 // What a process may write: no other file of it is taken.
 inline constexpr std::array kProfileNames{kProfileStacks, kProfileTrace, kProfileOperations};
 
+// Written by the agent, once for a rank.
+inline constexpr std::string_view kProfileCollectives = "collectives.txt";
+
 // Of the process with this place among those of its rank, from 1.
 std::string profile_name(std::size_t place, std::string_view name);
-// One that profile_name() gives; no other is ever asked of the file system.
+// One that profile_name() gives, or kProfileCollectives; no other is ever asked of the file system.
 bool is_profile_name(std::string_view name);
 // {"profile", "gen-2", "take-1", "rank-00001"}: each a folder in the one before.
 std::array<std::string, 4> profile_folders(std::int32_t generation, std::int32_t number,

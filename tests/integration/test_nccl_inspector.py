@@ -56,6 +56,10 @@ class WithTheDouble(Case):
             self.assertIn("the DOUBLE of the plugin was answered 200\nwith another token 401\nwith something else 400", log)
         text = self.daemon.cli("evidence", job_id, "--now", "--rank", "3", "--what", "nccl").stdout
         self.assertRegex(text, "all_reduce +many nodes +100.663 GB/s bus bandwidth, 4 ranks")
+        output = self.daemon.root / "profile"
+        self.daemon.cli("profile", job_id, "--ranks", "3", "--seconds", "1", "--output", output, check=False)
+        table = (output / "rank-00003.collectives.txt").read_text()
+        self.assertRegex(table, r"\nall_reduce +67108864 +4 +2 +100\.663 +100\.663 +16000\.0 +16000\.0 +\d+  RING_")
         self.daemon.cli("cancel", job_id)
         self.daemon.wait_state(job_id, harness.FINAL, 60)
         folder = next((self.daemon.data / "runs" / job_id).iterdir())

@@ -2,7 +2,7 @@
 
 Without DOUBLE it drives the plugin NCCL_PROFILER_PLUGIN as NCCL does (its profiler interface, version 7 or 5): what is posted
 then, and how, is NVIDIA's. Each operation is an all-reduce of rank + 1 MiB that took 500 µs of "GPU time". With DOUBLE, a
-body that the plugin has posted (tests/fixtures/inspector), it is the DOUBLE of the plugin: it posts that body with its
+body that the plugin has posted (tests/fixtures/inspector), it is the DOUBLE of the plugin: it posts that body each second with its
 bandwidths times rank + 1, with the plugin's head. With either it reports a step now and then, so that /metrics has it."""
 
 import ctypes
@@ -112,6 +112,7 @@ def double(path, rank):
     print("the DOUBLE of the plugin was answered", post(body), flush=True)
     print("with another token", post(body, "Bearer " + 64 * "0"), flush=True)
     print("with something else", post(b"[]"), flush=True)
+    return body
 
 
 def main():
@@ -121,8 +122,11 @@ def main():
         return
     lockstep.report(step=1)
     if len(sys.argv) > 2:
-        double(sys.argv[2], rank)
-        time.sleep(operations * EVERY_SECONDS)
+        body = double(sys.argv[2], rank)
+        for number in range(operations):
+            time.sleep(EVERY_SECONDS)
+            if number % 20 == 19:
+                post(body)
         return
     inspector = Inspector(os.environ["NCCL_PROFILER_PLUGIN"], rank, ranks, ranks // int(os.environ["LOCAL_WORLD_SIZE"]))
     for _ in range(operations):

@@ -226,7 +226,7 @@ RouteParts get_job_profile_file_route(const RouteContext& context) {
     route.handler = waiting_for_evidence(context, captured_file<&Control::profile_place, true>);
     route.summary =
         "One file of a rank's profile, at most 1 MiB an answer: stacks.txt, trace.json.gz, "
-        "operations.txt; of a rank's second process 2.stacks.txt and so on.";
+        "operations.txt; of a rank's second process 2.stacks.txt and so on; collectives.txt.";
     route.query = {
         {"attempt", "integer", "Of which attempt; the newest if not given."},
         {"generation", "integer", "Of which generation; the newest if not given."},

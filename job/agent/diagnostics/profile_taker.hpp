@@ -3,32 +3,44 @@
 #pragma once
 
 #include "job/agent/diagnostics/rank_profiles.hpp"
+#include "job/async/asio.hpp"
 #include "job/async/side_thread.hpp"
 #include "job/async/task_group.hpp"
 #include "job/model/wire/wire.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 namespace lockstep {
 
 class ProfileTaker {
   public:
-    explicit ProfileTaker(TaskGroup& tasks) : tasks_(tasks), thread_(tasks.io()) {}
+    explicit ProfileTaker(TaskGroup& tasks)
+        : tasks_(tasks), thread_(tasks.io()), timer_(tasks.io()) {}
     ~ProfileTaker() { stop(); }
 
     using Done = std::function<void(wire::Profiled)>;
-    // `done` is called once, unless stop() comes before. One that is under way is stopped.
-    void take(ProfileQuestion question, Done done);
+    // What NCCL has done in the rank meanwhile, for people; "": nothing was seen. Nothing: nobody
+    // looks at it. Asked of each wanted rank at the end, which is then not before the seconds and
+    // limits::kInspectorPost are over; null: of none.
+    using Collectives = std::function<std::optional<std::string>(std::int32_t rank)>;
+    // `done` is called once, unless stop() comes before; then neither is. One that is under way is
+    // stopped.
+    void take(ProfileQuestion question, Collectives collectives, Done done);
     // The ranks are to end, or the agent: nobody waits for it.
     void stop();
 
   private:
-    Task<void> run(ProfileQuestion question, Done done);
+    Task<void> run(std::shared_ptr<const ProfileQuestion> question, Collectives collectives,
+                   Done done);
 
     TaskGroup& tasks_;
     SideThread thread_;
+    net::steady_timer timer_;
     std::shared_ptr<std::atomic<bool>> stopped_;  // of the one under way
 };
 

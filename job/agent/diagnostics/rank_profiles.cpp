@@ -1,3 +1,4 @@
+// size: one question to processes, from who is asked to the files that are kept
 #include "job/agent/diagnostics/rank_profiles.hpp"
 
 #include "job/agent/diagnostics/rank_hooks.hpp"
@@ -38,6 +39,10 @@ constexpr unsigned kProfileFolderMode = 0770;
 constexpr auto kProfileLook = std::chrono::milliseconds{50};
 constexpr int kWaitLooks = 60;
 constexpr std::size_t kProfilePiece = 1U << 20U;
+constexpr std::string_view kNothingPosted =
+    "NCCL's Inspector has posted nothing meanwhile: no operation of 8 KiB or more has ended, or "
+    "this "
+    "NCCL does not load the plugin";
 
 // A process that is asked.
 struct AskedProcess {
@@ -354,7 +359,32 @@ bool profile_settled(const Asking& asking, wire::RankEvidence& out, AskedProcess
 
 }  // namespace
 
-std::vector<wire::RankEvidence> profile_ranks(const ProfileQuestion& question) {
+ProfiledRanks with_collectives(const ProfileQuestion& question, ProfiledRanks ranks,
+                               const ProfileTexts& texts) {
+    for (wire::RankEvidence& one : ranks) {
+        const auto text = texts.find(one.rank);
+        if (text == texts.end()) {
+            continue;
+        }
+        if (text->second.empty()) {
+            add_profile_gap(one, 1, kProfileCollectives, kNothingPosted);
+            continue;
+        }
+        const auto folder = make_profile_folders(question, one.rank);
+        const Status written =
+            folder ? replace_file(*folder / kProfileCollectives, text->second, kProfileFileMode)
+                   : Status{fail(folder.error())};
+        if (written) {
+            one.files.push_back(
+                {std::string{kProfileCollectives}, static_cast<std::int64_t>(text->second.size())});
+        } else {
+            add_profile_gap(one, 1, kProfileCollectives, written.error().message);
+        }
+    }
+    return ranks;
+}
+
+ProfiledRanks profile_ranks(const ProfileQuestion& question) {
     const auto now = ProfileClock::now();
     const std::chrono::seconds recorded{question.seconds};
     Asking asking{question, now + 2 * recorded + limits::kProfileMore,

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -29,7 +31,14 @@ struct ProfileQuestion {
     std::shared_ptr<const std::atomic<bool>> stopped{};
 };
 
+using ProfiledRanks = std::vector<wire::RankEvidence>;
 // Of each rank that is wanted, in their order: its files, and what there is not and why.
-std::vector<wire::RankEvidence> profile_ranks(const ProfileQuestion& question);
+ProfiledRanks profile_ranks(const ProfileQuestion& question);
+
+// By rank: what its kProfileCollectives is to have; "": nothing was seen of it.
+using ProfileTexts = std::map<std::int32_t, std::string>;
+// The same ranks with these files, which are written beside the others. Blocking, as above.
+ProfiledRanks with_collectives(const ProfileQuestion& question, ProfiledRanks ranks,
+                               const ProfileTexts& texts);
 
 }  // namespace lockstep

@@ -75,6 +75,8 @@ struct Attributes {
     std::uint64_t nodes = 0;
     std::uint64_t ranks = 0;
     std::uint64_t bytes = 0;
+    std::string_view communicator;
+    std::string_view algorithm;
 };
 
 // Their values are all strings. False: not the form of OTLP.
@@ -105,12 +107,16 @@ bool read_attributes(const Json& point, Attributes& out) {
             out.bytes = size_from(value);
         } else if (name == "coll_msg_size_bytes" || name == "p2p_msg_size_bytes") {
             out.bytes = whole(value);
+        } else if (name == "comm_name") {
+            out.communicator = value;
+        } else if (name == "algo_proto") {
+            out.algorithm = value;
         }
         return true;
     });
 }
 
-enum class Quantity : std::uint8_t { bandwidth, time };
+using Quantity = InspectorQuantity;
 
 std::optional<Quantity> quantity_of(std::string_view name) {
     if (name == "nccl_bus_bandwidth_gbs" || name == "nccl_p2p_bus_bandwidth_gbs") {
@@ -154,7 +160,8 @@ void take_time(std::optional<InspectorValue>& slot, const Attributes& what, doub
     }
 }
 
-bool take_point(const Json& point, Quantity quantity, InspectorPost& out) {
+bool take_point(const Json& point, Quantity quantity, const InspectorVisit& visit,
+                InspectorPost& out) {
     Attributes what;
     if (!read_attributes(point, what)) {
         return false;
@@ -170,6 +177,10 @@ bool take_point(const Json& point, Quantity quantity, InspectorPost& out) {
         ++out.skipped;
         return true;
     }
+    if (visit) {
+        visit({quantity, value, *what.operation, what.nodes, what.ranks, what.bytes,
+               what.communicator, what.algorithm});
+    }
     auto& slot = out.by_place.at(nccl_bandwidth_place(*what.operation, what.nodes > 1 ? 1 : 0));
     if (bandwidth) {
         take_bandwidth(slot, what, value);
@@ -179,7 +190,7 @@ bool take_point(const Json& point, Quantity quantity, InspectorPost& out) {
     return true;
 }
 
-bool take_metric(const Json& metric, InspectorPost& out) {
+bool take_metric(const Json& metric, const InspectorVisit& visit, InspectorPost& out) {
     const Json* name = member(metric, "name");
     if (name == nullptr || !name->is_string()) {
         return false;
@@ -190,19 +201,19 @@ bool take_metric(const Json& metric, InspectorPost& out) {
         return true;  // a sum or a histogram of somebody else's
     }
     return each(*gauge, "dataPoints",
-                [&](const Json& point) { return take_point(point, *quantity, out); });
+                [&](const Json& point) { return take_point(point, *quantity, visit, out); });
 }
 
 }  // namespace
 
-Result<InspectorPost> parse_inspector_post(std::string_view body) {
+Result<InspectorPost> parse_inspector_post(std::string_view body, const InspectorVisit& visit) {
     const auto json = parse_json(body);
     LOCKSTEP_TRY(json);
     InspectorPost out;
-    const bool good = each(*json, "resourceMetrics", [&out](const Json& resource) {
-        return each(resource, "scopeMetrics", [&out](const Json& scope) {
+    const bool good = each(*json, "resourceMetrics", [&](const Json& resource) {
+        return each(resource, "scopeMetrics", [&](const Json& scope) {
             return each(scope, "metrics",
-                        [&out](const Json& metric) { return take_metric(metric, out); });
+                        [&](const Json& metric) { return take_metric(metric, visit, out); });
         });
     });
     if (!good) {

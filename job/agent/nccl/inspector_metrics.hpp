@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -35,8 +36,24 @@ struct InspectorPost {
     std::uint64_t skipped = 0;  // values that mean nothing: no bandwidth, an unknown operation
 };
 
+enum class InspectorQuantity : std::uint8_t { bandwidth, time };
+
+// One value of a post. Its texts are the sender's, and there while it is visited.
+struct InspectorPoint {
+    InspectorQuantity quantity = InspectorQuantity::bandwidth;
+    double value = 0;           // bytes a second, or seconds; above 0
+    std::size_t operation = 0;  // of kNcclOperations
+    std::uint64_t nodes = 0;
+    std::uint64_t ranks = 0;          // 0 = not said
+    std::uint64_t bytes = 0;          // of the message, at least
+    std::string_view communicator{};  // its name, which the job gives; "unknown" where it does not
+    std::string_view algorithm{};     // and protocol: "RING_SIMPLE"; "" = not said
+};
+using InspectorVisit = std::function<void(const InspectorPoint&)>;
+
 // invalid: no JSON within the limits of parse_json(), or not the form of OTLP. Metrics of other
-// names are not looked at.
-Result<InspectorPost> parse_inspector_post(std::string_view body);
+// names are not looked at. `visit`: each value that means something, also of a post that turns out
+// to be invalid further on.
+Result<InspectorPost> parse_inspector_post(std::string_view body, const InspectorVisit& visit = {});
 
 }  // namespace lockstep

@@ -150,11 +150,20 @@ std::optional<std::int32_t> InspectorWatch::who(std::string_view token) const {
 }
 
 bool InspectorWatch::take(std::int32_t local_rank, const std::string& body) {
-    const auto post = parse_inspector_post(body);
-    if (!post || static_cast<std::size_t>(local_rank) >= ranks_.size()) {
+    if (static_cast<std::size_t>(local_rank) >= ranks_.size()) {
         return false;
     }
     Rank& rank = ranks_[static_cast<std::size_t>(local_rank)];
+    auto table = rank.table;  // a copy: nothing is kept of a post that is not understood
+    InspectorVisit visit;
+    if (table) {
+        visit = [&table](const InspectorPoint& point) { table->take(point); };
+    }
+    const auto post = parse_inspector_post(body, visit);
+    if (!post) {
+        return false;
+    }
+    rank.table = std::move(table);
     const auto now = clock_();
     for (std::size_t place = 0; place < kNcclBandwidths; ++place) {
         const auto& value = post->by_place[place];
@@ -181,6 +190,48 @@ bool InspectorWatch::take(std::int32_t local_rank, const std::string& body) {
         handlers_.seen(first_rank_ + local_rank, row);
     }
     return true;
+}
+
+InspectorWatch::Rank* InspectorWatch::of_rank(std::int32_t rank) {
+    const auto place = static_cast<std::size_t>(rank - first_rank_);
+    return rank < first_rank_ || place >= ranks_.size() ? nullptr : &ranks_[place];
+}
+
+bool InspectorWatch::begin_tables(const std::vector<std::int32_t>& ranks) {
+    if (plugin_.empty() || !receiver_) {
+        return false;
+    }
+    for (Rank& rank : ranks_) {
+        rank.table.reset();
+    }
+    for (const std::int32_t rank : ranks) {
+        Rank* const known = of_rank(rank);
+        if (known != nullptr) {
+            known->table.emplace();
+            known->table_began = clock_();
+        }
+    }
+    return true;
+}
+
+std::optional<std::string> InspectorWatch::end_table(std::int32_t rank) {
+    Rank* const known = of_rank(rank);
+    const auto table = known == nullptr ? std::nullopt : std::exchange(known->table, std::nullopt);
+    if (!table) {
+        return std::nullopt;
+    }
+    std::string text = table->text();
+    if (!text.empty()) {
+        const auto seconds =
+            std::chrono::duration_cast<std::chrono::seconds>(clock_() - known->table_began);
+        text = "What NCCL's Inspector posted of rank " + std::to_string(rank) + " in " +
+               std::to_string(seconds.count()) + " s. A post is of the " +
+               std::to_string(limits::kInspectorPost.count()) +
+               " s before it; a value is of all operations of a line in them. GB/s: bus "
+               "bandwidth.\n\n" +
+               text;
+    }
+    return text;
 }
 
 std::string InspectorWatch::words_of(std::int32_t rank) const {

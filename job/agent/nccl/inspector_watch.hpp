@@ -6,6 +6,7 @@
 #pragma once
 
 #include "job/agent/nccl/inspector_metrics.hpp"
+#include "job/agent/nccl/inspector_table.hpp"
 #include "job/agent/nccl/otlp_receiver.hpp"
 #include "job/agent/ranks/rank_message.hpp"
 #include "job/async/task_group.hpp"
@@ -52,6 +53,12 @@ class InspectorWatch {
     void expect(const std::string& plugin, std::int32_t first_rank, std::int32_t local_ranks);
     // What a rank is told; the same in every generation.
     NcclInspector place_of(std::int32_t local_rank) const;
+    // What is posted of these ranks from now on is kept for end_table(); of others no more.
+    // False: no Inspector is used.
+    bool begin_tables(const std::vector<std::int32_t>& ranks);
+    // What has come of the rank since, for people; "" if nothing has. Nothing: it was not begun, or
+    // no Inspector is used.
+    std::optional<std::string> end_table(std::int32_t rank);
     // Nothing is taken any more: the agent is about to end.
     void stop() { receiver_.reset(); }
     // The newest values of a rank, for people; "" if there are none.
@@ -64,7 +71,10 @@ class InspectorWatch {
         std::array<std::chrono::steady_clock::time_point, kNcclBandwidths> at{};
         std::array<bool, kNcclBandwidths> waiting{};  // for the next row
         std::optional<std::chrono::steady_clock::time_point> row_at;
+        std::optional<InspectorTable> table;  // while it is wanted
+        std::chrono::steady_clock::time_point table_began{};
     };
+    Rank* of_rank(std::int32_t rank);
     std::optional<std::int32_t> who(std::string_view token) const;
     bool take(std::int32_t local_rank, const std::string& body);
 

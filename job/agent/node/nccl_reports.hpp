@@ -41,7 +41,7 @@ class NcclReports {
     void follow(const JobSpec& spec, const wire::World& world);
     void stop();
 
-    const InspectorWatch& inspector() const { return inspector_; }
+    InspectorWatch& inspector() { return inspector_; }
 
   private:
     RasWatch::Handlers ras_handlers();

@@ -72,7 +72,11 @@ void RankLooks::perform(const node_effect::Profile& profile) {
     for (const std::int32_t local : profile.asked.ranks) {
         question.wanted.push_back(parts_.ranks.world()->first_rank + local);
     }
-    profiles_.take(std::move(question), [this](wire::Profiled profiled) {
+    ProfileTaker::Collectives collectives;
+    if (parts_.nccl.inspector().begin_tables(question.wanted)) {
+        collectives = [this](std::int32_t rank) { return parts_.nccl.inspector().end_table(rank); };
+    }
+    profiles_.take(std::move(question), std::move(collectives), [this](wire::Profiled profiled) {
         parts_.outbox.control(std::move(profiled));
         wake_();
     });

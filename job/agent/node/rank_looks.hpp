@@ -23,7 +23,7 @@ class RankLooks {
     struct Parts {
         const NodeConfig& config;
         const SocketDirectory& sockets;
-        const NcclReports& nccl;
+        NcclReports& nccl;
         const NodeRanks& ranks;
         Outbox& outbox;
     };

@@ -116,5 +116,36 @@ TEST(InspectorMetrics, WhatIsNotOtlpIsRefused) {
     }
 }
 
+// As it may come from a process that ends while it writes, or that somebody else has written.
+TEST(InspectorMetrics, WhatThePluginHasPostedCutAndChangedAtEachByteIsReadOrRefused) {
+    const std::string whole = fixture("aggregated.json");
+    ASSERT_FALSE(whole.empty());
+    std::uint64_t points = 0;
+    const InspectorVisit visit = [&](const InspectorPoint& point) {
+        ++points;
+        EXPECT_GT(point.value, 0);
+        EXPECT_LT(point.operation, kNcclOperations.size());
+        EXPECT_LT(point.communicator.size() + point.algorithm.size(), whole.size());
+    };
+    for (std::size_t size = 0; size + 1 < whole.size(); ++size) {
+        EXPECT_FALSE(parse_inspector_post(std::string_view{whole}.substr(0, size), visit)) << size;
+    }
+    EXPECT_EQ(points, 0U) << "what is cut is no JSON";
+    // Each byte in turn by one other; by all is what tests/fuzz does.
+    constexpr std::string_view kOthers{"\0\xff\"{[]},:\\9-eu", 14};
+    std::string text = whole;
+    std::size_t at = 0;
+    for (char& byte : text) {
+        const char was = byte;
+        byte = kOthers[at++ % kOthers.size()];
+        const auto post = parse_inspector_post(text, visit);
+        byte = was;
+        for (const auto& value : post ? post->by_place : InspectorPost{}.by_place) {
+            EXPECT_TRUE(!value || (value->bytes_per_second > 0 && value->values > 0));
+        }
+    }
+    EXPECT_GT(points, 0U);
+}
+
 }  // namespace
 }  // namespace lockstep::test

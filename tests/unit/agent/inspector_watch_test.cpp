@@ -1,7 +1,10 @@
 // Where NCCL's Inspector plugin is found, and what comes of what it posts.
 #include "job/agent/nccl/inspector_watch.hpp"
 
+#include "job/agent/nccl/inspector_table.hpp"
 #include "job/async/asio.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
 #include "job/model/spec/own_variables.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/agent/inspector_fixture.hpp"
@@ -10,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +23,8 @@ namespace lockstep::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
 using testing::StartsWith;
 using namespace std::chrono_literals;
 
@@ -126,6 +132,83 @@ TEST(InspectorWatch, ARowHasTheLargestOperationsOfAllPostsSinceTheOneBefore) {
     EXPECT_THAT(ask(std::string(300U << 10U, ' ')), StartsWith("HTTP/1.1 413 "));
     ask(std::string(300U << 10U, ' '));
     EXPECT_THAT(warnings, testing::ElementsAre(HasSubstr("more than 256 KiB")));
+    watch.reset();
+    io.run();
+}
+
+// The largest messages of an operation first, and what each has reached over all posts.
+TEST(InspectorTable, HasALineForEachCommunicatorOperationSizeAndAlgorithm) {
+    InspectorTable table;
+    EXPECT_EQ(table.text(), "");
+    const InspectorVisit take = [&](const InspectorPoint& point) { table.take(point); };
+    const std::string whole = fixture("aggregated.json");
+    ASSERT_TRUE(parse_inspector_post(whole, take));
+    ASSERT_TRUE(
+        parse_inspector_post(replaced(whole, "25.165824000000004", "5.165824000000004"), take));
+    const auto lines = split(table.text(), '\n');
+    ASSERT_EQ(lines.size(), 7U) << table.text();
+    EXPECT_THAT(lines[0], StartsWith("operation "));
+    EXPECT_THAT(lines[1],
+                MatchesRegex("all_reduce +67108864 +4 +2 +15.166 +5.166 +4000.0 +4000.0 +2 .*"));
+    EXPECT_THAT(lines[2], StartsWith("all_reduce          1048576 "));
+    EXPECT_THAT(lines[2], HasSubstr(" RING_"));
+    EXPECT_THAT(table.text(), HasSubstr("world\n"));
+    EXPECT_THAT(lines[5], StartsWith("broadcast "));
+    EXPECT_EQ(lines[6], "");
+}
+
+TEST(InspectorTable, IsBoundedAndSaysWhatItLeavesOut) {
+    InspectorTable table;
+    InspectorPoint point{InspectorQuantity::bandwidth, 1e9, 0, 1, 2, 0, "", "\x1b[2J"};
+    for (std::uint64_t bytes = 1; bytes <= limits::kInspectorTableRows + 3; ++bytes) {
+        point.bytes = bytes;
+        table.take(point);
+    }
+    const std::string text = table.text();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'),
+              static_cast<std::ptrdiff_t>(limits::kInspectorTableRows) + 2);
+    EXPECT_THAT(text, HasSubstr("\n3 values of other kinds are left out\n"));
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+    EXPECT_THAT(text, HasSubstr(" -\n")) << "no communicator's name";
+}
+
+TEST(InspectorWatch, ATableHasWhatWasPostedFromItsBeginToItsEnd) {
+    net::io_context io{1};
+    TaskGroup tasks{io};
+    std::chrono::steady_clock::time_point now{100s};
+    InspectorWatch::Handlers handlers;
+    handlers.seen = [](std::int32_t, const RankReport&) {};
+    auto watch = std::make_unique<InspectorWatch>(tasks, handlers, [&] { return now; });
+    EXPECT_FALSE(watch->begin_tables({0})) << "no plugin";
+    EXPECT_EQ(watch->end_table(0), std::nullopt);
+    watch->expect("/lib/plugin.so", 4, 2);
+    const auto ask = [&](std::int32_t local, const std::string& body) {
+        std::string answer;
+        std::thread client{[&] { answer = post(watch->place_of(local), body); }};
+        while (answer.empty()) {
+            io.run_for(1ms);
+        }
+        client.join();
+        return answer;
+    };
+    const std::string whole = fixture("aggregated.json");
+    ask(1, replaced(whole, "AllReduce", "Reduce"));
+    EXPECT_TRUE(watch->begin_tables({4, 5, 6}));
+    ask(1, whole);
+    // What is not understood is not in it, nor what came of it before it was not understood.
+    EXPECT_THAT(ask(1, replaced(replaced(whole, "\"asDouble\":3.2768000000000002", "\"asInt\":3"),
+                                "AllReduce", "Send")),
+                StartsWith("HTTP/1.1 400 "));
+    now += 7s;
+    EXPECT_EQ(watch->end_table(4), "") << "nothing was posted of it";
+    EXPECT_EQ(watch->end_table(6), std::nullopt) << "of another node";
+    const auto table = watch->end_table(5);
+    ASSERT_TRUE(table);
+    EXPECT_THAT(*table, StartsWith("What NCCL's Inspector posted of rank 5 in 7 s. "));
+    EXPECT_THAT(*table, HasSubstr("\nall_reduce "));
+    EXPECT_THAT(*table, Not(HasSubstr("\nreduce ")));
+    EXPECT_THAT(*table, Not(HasSubstr("\nsend ")));
+    EXPECT_EQ(watch->end_table(5), std::nullopt) << "it is over";
     watch.reset();
     io.run();
 }

@@ -79,6 +79,8 @@ TEST_F(ProfileTest, IsAskedOfTheNodesOfItsRanksAndKept) {
                                     "",
                                     {{"stacks.txt", 17},
                                      {"2.trace.json.gz", 5},
+                                     {"collectives.txt", 7},
+                                     {"2.collectives.txt", 7},
                                      {"../agent.json", 6},
                                      {"operations.txt", -1}},
                                     {{"trace", "no step \x1b[2J"}}},
@@ -90,8 +92,9 @@ TEST_F(ProfileTest, IsAskedOfTheNodesOfItsRanksAndKept) {
     ASSERT_EQ(one["ranks"].size(), 1U) << dump_json(one);
     EXPECT_EQ(one["ranks"][0]["rank"], 1);
     EXPECT_EQ(one["ranks"][0]["node"], "n1");
-    EXPECT_EQ(dump_json(one["ranks"][0]["files"]),
-              R"([{"name":"stacks.txt","size":17},{"name":"2.trace.json.gz","size":5}])");
+    EXPECT_EQ(
+        dump_json(one["ranks"][0]["files"]),
+        R"([{"name":"stacks.txt","size":17},{"name":"2.trace.json.gz","size":5},{"name":"collectives.txt","size":7}])");
     EXPECT_EQ(one["ranks"][0]["missing"][0]["why"], "no step [2J");
     EXPECT_EQ(state(id_), "running");
 

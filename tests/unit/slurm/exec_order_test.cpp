@@ -38,6 +38,7 @@ TEST(ExecOrder, FilesOfProfilesAreOpened) {
         const std::string file = below(profile_folders(2, 1, 3), profile_name(2, name));
         EXPECT_STREQ(why_not_opened(file), nullptr) << file;
     }
+    EXPECT_STREQ(why_not_opened(below(profile_folders(2, 1, 3), kProfileCollectives)), nullptr);
     EXPECT_STRNE(why_not_opened("profile"), nullptr);
     EXPECT_STRNE(why_not_opened("profile/"), nullptr);
     EXPECT_STRNE(why_not_opened("profile/../agent.json"), nullptr);
