@@ -1,7 +1,6 @@
 #include "scheduler-integration/slurm/scheduler/attempt_files.hpp"
 
 #include "job/base/files.hpp"
-#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/slurm_doubt.hpp"

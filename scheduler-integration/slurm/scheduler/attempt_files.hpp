@@ -1,7 +1,8 @@
 // The files that the Slurm scheduler keeps in an attempt's directories, for Slurm and for the next
 // lockstepd, and the logs that it reads there. On threads of its own: the directories may be on a
-// file server that takes its time. Control thread; must outlive its calls. Only what gives a Status
-// can fail: without another file the next lockstepd is more careful, or knows less.
+// file server that takes its time. Control thread; must outlive its calls. Only calls that
+// return a Status report a failure: without one of the other files the next lockstepd waits longer,
+// or knows less.
 #pragma once
 
 #include "job/async/on_thread.hpp"

@@ -1,5 +1,6 @@
-// Ends jobs of an attempt in Slurm by number and name. What cannot be cancelled is logged and asked
-// again by the next answer. Control thread; lives as long as the scheduler.
+// Ends jobs of an attempt in Slurm by number and name. What end() and abandon() cannot cancel is
+// logged, and tried again at the next answer; end_unseen() leaves both to its caller. Control
+// thread; lives as long as the scheduler.
 #pragma once
 
 #include "job/async/asio.hpp"

@@ -42,8 +42,9 @@ struct SlurmCounters {
     void count_jobs(PartitionAndState where, std::uint64_t how_many);
 };
 
-// What is in Slurm, what has started since `begun` (Unix milliseconds), and why what waits does.
-// `waited` may be empty.
+// Counts anew what is in Slurm and why jobs wait there. `waited` (may be empty) is called once for
+// each allocation that has started since `begun` (Unix milliseconds), which is noted in its
+// attempt.
 void measure_waits(SlurmCounters& counters, const SlurmTrackedMap& tracked, UnixMillis begun,
                    const std::function<void(const std::string& partition, double seconds)>& waited);
 

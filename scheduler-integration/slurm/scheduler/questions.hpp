@@ -1,7 +1,8 @@
 // Questions about single attempts, each of which may take its whole time: what accounting knows of
 // a name, and the details of a job that squeue does not print. Control thread; lives as long as the
-// scheduler, and the tasks that it spawns must have ended before it goes. Without an answer nothing
-// is believed, and the question is asked again.
+// scheduler, and the tasks that it spawns must have ended before it goes. Without an answer nobody
+// is taken for absent, nor an end believed of a job that no agent has claimed: it is asked again.
+// The details of a claimed job then count as unknown.
 #pragma once
 
 #include "job/async/asio.hpp"
@@ -37,7 +38,7 @@ class SlurmQuestions {
         SlurmCancels& cancels;
         SlurmCounters& counters;
     };
-    using Done = std::function<void(SlurmTracked& tracked)>;  // a question has had its time
+    using Done = std::function<void(SlurmTracked& tracked)>;  // after each, answered or not
     SlurmQuestions(Parts parts, Done done) : parts_(parts), done_(std::move(done)) {}
 
     // A few at each answer, in turn, out of the budget that the polls have. What is asked beyond

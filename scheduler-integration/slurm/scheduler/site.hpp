@@ -34,7 +34,8 @@ class SlurmSite {
     SlurmPatience patience() const;
     slurm::BatchSite batch_site(const SlurmSpec& spec) const;  // where a script is to run
 
-    // Somebody reads the cluster: its nodes are asked for while that goes on. False: none is known.
+    // Somebody reads the cluster: for some minutes its nodes are asked for often. False: Slurm has
+    // not said yet which there are.
     bool want_nodes();
     bool nodes_are_wanted() const;
     const std::vector<ClusterNode>& nodes() const { return nodes_; }
@@ -51,7 +52,7 @@ class SlurmSite {
     const SlurmLink& link_;
     std::optional<SlurmFacts> facts_;
     SteadyTime facts_at_;
-    std::vector<ClusterNode> nodes_;  // asked for only while somebody reads them
+    std::vector<ClusterNode> nodes_;  // asked for more often while somebody reads them
     UnixMillis nodes_seen_ = 0;       // 0 = not yet
     SteadyTime nodes_at_;
     std::optional<SteadyTime> cluster_asked_;

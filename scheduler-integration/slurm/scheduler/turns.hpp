@@ -18,7 +18,8 @@ class SlurmTurns {
     // `options` must outlive it.
     explicit SlurmTurns(const SlurmSchedulerOptions& options) : options_(options) {}
 
-    // False: it is in line, or Slurm is down. A turn is given before the intent is written: what
+    // False: it is in line now, for want of room, because others are before it, or because Slurm is
+    // down. A turn is given before the intent is written: what
     // only waits in line is not in doubt after a crash.
     bool take(SlurmTracked& tracked, bool reachable);
     void give_back(SlurmTracked& tracked);  // and its place in line
