@@ -49,8 +49,15 @@ TEST_F(SlurmSchedulerTest, AThousandJobsAreFollowedByOneQueryACycleWithinTheBudg
     changes_.clear();
     slurm_->state = "RUNNING";
     const int queries = slurm_->queries;
+    // Counted with the last change: on a busy machine, queries that are answered at once follow
+    // each other before this looks.
+    int seen = 0;
+    scheduler_->on_change([&](const JobId& job, std::int32_t) {
+        ++changes_[job.value];
+        seen = changes_.size() == jobs.size() && seen == 0 ? slurm_->queries : seen;
+    });
     until([&] { return changes_.size() == jobs.size(); });
-    EXPECT_LE(slurm_->queries - queries, 2) << "seen within one cycle";
+    EXPECT_LE(seen - queries, 2) << "seen within one cycle";
 }
 
 // Intents that could not be stored: four such jobs stopped every submission for ever.
