@@ -76,7 +76,7 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
         try {
           const at = kept.current.next;
           if (at !== undefined && (mode === 'still' || begin !== undefined)) return;
-          // Who has not begun yet has no log, but can be followed.
+          // Who has not begun yet has no log; it is asked for again.
           const there = await slice(logPath(job.id, {rank, ...(at !== undefined ? {offset: at} : begin !== undefined ? {offset: begin} : {tail})}), stop.signal).catch((failed: ApiError) => {
             if (mode !== 'live' || failed.status !== 404) throw failed;
           });
@@ -99,11 +99,12 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
               }
             }
             add(there.bytes, there.next);
-          } else kept.current.next ??= 0;
+          }
           loaded.value = true;
           if (there && there.next - there.offset >= kSlice) continue;
           if (mode === 'over') return;
-          if (mode === 'live') pause = await followLog(logPath(job.id, {rank, offset: kept.current.next, follow: true}), stop.signal, (chunk) => add(chunk, kept.current.next! + chunk.byteLength));
+          // Its attempt alone: the next one's bytes are of another log.
+          if (mode === 'live') pause = there ? await followLog(logPath(job.id, {rank, attempt: there.attempt || '', offset: there.next, follow: true}), stop.signal, (chunk) => add(chunk, kept.current.next! + chunk.byteLength)) : 2000;
         } catch (failed) {
           const known = failed instanceof ApiError ? failed : new ApiError(0, undefined, 'lockstepd does not answer');
           if (stop.signal.aborted) return;
