@@ -9,9 +9,17 @@
 
 namespace lockstep {
 namespace {
-constexpr auto kLook = std::chrono::milliseconds{200};
+constexpr std::chrono::milliseconds kLook{200};
+constexpr std::chrono::milliseconds kLookLater{1000};  // at what has been quiet for so long:
+constexpr std::chrono::milliseconds kQuiet{5'000};
+constexpr std::chrono::milliseconds kLookRarely{2000};
+constexpr std::chrono::milliseconds kLongQuiet{60'000};
 constexpr std::size_t kPiece = 64U << 10U;
 }  // namespace
+
+std::chrono::milliseconds look_pause(std::chrono::milliseconds quiet) {
+    return quiet < kQuiet ? kLook : quiet < kLongQuiet ? kLookLater : kLookRarely;
+}
 
 LogFollower::LogFollower(RouteContext context, Caller caller, std::string id, Asked asked)
     : context_(std::move(context)),
@@ -69,7 +77,37 @@ Task<std::optional<std::string>> LogFollower::read_on(std::string path, std::str
         co_return std::nullopt;
     }
     at_ = std::move(piece->next);
+    if (!piece->text.empty()) {
+        std::string from = std::filesystem::path{at_.path}.parent_path().string();
+        if (cut_ && from != given_from_) {
+            piece->text.insert(0, "\n");  // the attempt before left its last line without one
+        }
+        cut_ = piece->text.back() != '\n';
+        given_from_ = std::move(from);
+        quiet_ = {};
+    }
     co_return std::move(piece->text);
+}
+
+Task<Result<LogFollower::Now>> LogFollower::place_now() {
+    const auto newest =
+        co_await context_.control.log_place(caller_, id_, asked_.rank, asked_.attempt);
+    LOCKSTEP_CO_TRY(newest);
+    if (!passed_) {
+        passed_ = newest->attempt - 1;
+    }
+    while (asked_.attempt == 0 && *passed_ + 1 < newest->attempt) {
+        const auto older =
+            co_await context_.control.log_place(caller_, id_, asked_.rank, *passed_ + 1);
+        if (older) {
+            co_return Now{*older, true};
+        }
+        if (older.error().code != Errc::not_found) {
+            co_return fail(older.error());
+        }
+        ++*passed_;  // it started no ranks
+    }
+    co_return Now{*newest, false};
 }
 
 Task<std::optional<std::string>> LogFollower::next() {
@@ -82,12 +120,11 @@ Task<std::optional<std::string>> LogFollower::next() {
             }
         }
         // Asked before the last look: what was written until the job ended is not missed.
-        const auto place =
-            co_await context_.control.log_place(caller_, id_, asked_.rank, asked_.attempt);
-        if (!place && place.error().code != Errc::unavailable) {
+        const auto now = co_await place_now();
+        if (!now && now.error().code != Errc::unavailable) {
             co_return std::nullopt;
         }
-        if (place && !closed_ && at_.reader && at_.path != place->path) {
+        if (now && !closed_ && at_.reader && at_.path != now->place.path) {
             // What came since the look above, and in that log nothing does any more.
             const std::string nowhere;
             auto text = co_await read_on(at_.path, nowhere);
@@ -95,17 +132,23 @@ Task<std::optional<std::string>> LogFollower::next() {
                 co_return text;
             }
         }
-        if (place && !closed_) {
-            auto text = co_await read_on(place->path, place->instead);
+        if (now && !closed_) {
+            auto text = co_await read_on(now->place.path, now->place.instead);
             if (text && !text->empty()) {
                 co_return text;
             }
-            if (text && !place->may_grow) {
+            if (text && now->newer) {
+                ++*passed_;
+                continue;
+            }
+            if (text && !now->place.may_grow) {
                 co_return std::nullopt;
             }
         }
         if (!closed_) {
-            co_await sleep_on(timer_, kLook);
+            const auto pause = look_pause(quiet_);
+            quiet_ += pause;
+            co_await sleep_on(timer_, pause);
         }
     }
     co_return std::nullopt;

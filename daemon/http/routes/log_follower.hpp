@@ -1,7 +1,8 @@
 // Follows a rank's log: what is there, then what comes, until the job is over and its log is read:
-// a rank that has ended may be started again. A new attempt's log follows the old one's, unless one
-// attempt was asked for: then until that is over. Control thread; files are read away from it
-// (folder_reads.hpp), and one that hangs is asked for again until it answers.
+// a rank that has ended may be started again. The next attempts' logs follow the old one's, each in
+// turn and on a line of its own, unless one attempt was asked for: then until that is over. Control
+// thread; files are read away from it (folder_reads.hpp), and one that hangs is asked for again
+// until it answers.
 #pragma once
 
 #include "daemon/control/base/control.hpp"
@@ -9,12 +10,16 @@
 #include "daemon/http/logs/rank_log_reader.hpp"
 #include "daemon/http/routes/routes.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace lockstep {
+
+// How long until the next look at a log that has not grown for so long.
+std::chrono::milliseconds look_pause(std::chrono::milliseconds quiet);
 
 class LogFollower final : public BodyStream {
   public:
@@ -41,6 +46,12 @@ class LogFollower final : public BodyStream {
         Place next;
         std::string text;
     };
+    struct Now {
+        LogPlace place;
+        bool newer = false;  // there is a newer attempt: nothing comes in this one's any more
+    };
+    // Where to look now: at the first attempt that is not read to its end.
+    Task<Result<Now>> place_now();
     // What comes at `at` of the log that is at `path`, or `instead` while there is no such file.
     // Blocking, any thread.
     static Piece read_piece(Place at, const std::string& path, const std::string& instead);
@@ -53,6 +64,10 @@ class LogFollower final : public BodyStream {
     std::string id_;
     Asked asked_;
     Place at_;
+    std::optional<std::int32_t> passed_;  // the newest attempt that is read to its end
+    std::string given_from_;              // folder of the attempt whose bytes were given last
+    bool cut_ = false;                    // they end within a line
+    std::chrono::milliseconds quiet_{0};  // looked for so long since anything came
     bool closed_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include "daemon/control/base/query_error.hpp"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,6 +145,13 @@ class FakeControl final : public Control,
         if (place_error) {
             co_return fail(*place_error);
         }
+        if (attempt != 0 && earlier_places) {
+            const auto found = earlier_places->find(attempt);
+            if (found == earlier_places->end()) {
+                co_return fail(Errc::not_found, "started no ranks");
+            }
+            co_return found->second;
+        }
         co_return place;
     }
     Answer<std::string> evidence(Caller caller, std::string id, CapturesQuery query) override {
@@ -279,6 +287,7 @@ class FakeControl final : public Control,
     std::optional<Error> place_error, ready_error;
     std::string script_text;  // "" = the scheduler uses none
     LogPlace place;
+    std::optional<std::map<std::int32_t, LogPlace>> earlier_places;  // by attempt
     bool repeated = false;
     bool in_memory = true;
     int shown = 0;

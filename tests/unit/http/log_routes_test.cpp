@@ -1,4 +1,5 @@
 // The routes that hand out what was written: logs, evidence and the stream of events.
+#include "daemon/http/routes/log_follower.hpp"
 #include "job/base/unique_fd.hpp"
 #include "job/model/log_marks.hpp"
 #include "tests/unit/http/routes_fixture.hpp"
@@ -214,6 +215,55 @@ TEST_F(RoutesTest, AFollowedLogGoesOnWithTheLaunchersOutputOfTheNextAttempt) {
                                       });
     ASSERT_TRUE(done);
     EXPECT_EQ(got, "first\nsecond\n");
+}
+
+// Attempts that came and went between two looks were left out, and the first line of an attempt
+// went on with the last one of that before.
+TEST_F(RoutesTest, AFollowedLogHasEachAttemptInTurnAndOnALineOfItsOwn) {
+    const auto of_attempt = [this](std::int32_t number, const std::string& text) {
+        const auto folder = folder_ / ("a" + std::to_string(number));
+        std::filesystem::create_directory(folder);
+        if (!text.empty()) {
+            std::ofstream{folder / "rank-00000.log"} << text;
+        }
+        LogPlace place;
+        place.path = (folder / "rank-00000.log").string();
+        place.attempt = number;
+        return place;
+    };
+    control_.place = of_attempt(1, "one\ncut");
+    control_.place.may_grow = true;
+    // The second printed nothing, the fourth started no ranks.
+    control_.earlier_places = {{1, control_.place},
+                               {2, of_attempt(2, "")},
+                               {3, of_attempt(3, "three\n")},
+                               {5, of_attempt(5, "five\n")}};
+    const LogPlace newest = of_attempt(6, "six\n");
+    std::string got;
+    ClientRequest request;
+    request.target = of_job("/logs?follow=true");
+    request.headers.emplace_back("Authorization", "Bearer user-token");
+    const auto done = http_stream_now({"127.0.0.1", std::to_string(server_->port())}, request,
+                                      [&](std::string_view bytes) {
+                                          got += bytes;
+                                          if (got == "one\ncut") {
+                                              server_->on_thread([&] { control_.place = newest; });
+                                          }
+                                          return true;
+                                      });
+    ASSERT_TRUE(done);
+    EXPECT_EQ(got, "one\ncut\nthree\nfive\nsix\n");
+}
+
+// Each stream of a quiet log looked five times a second for as long as its job took.
+TEST(LogFollowerTest, LooksMoreRarelyAtALogThatIsQuiet) {
+    using namespace std::chrono_literals;
+    EXPECT_EQ(look_pause(0s), 200ms);
+    EXPECT_EQ(look_pause(4800ms), 200ms);
+    EXPECT_EQ(look_pause(5s), 1s);
+    EXPECT_EQ(look_pause(59s), 1s);
+    EXPECT_EQ(look_pause(1min), 2s);
+    EXPECT_EQ(look_pause(24h), 2s);
 }
 
 TEST_F(RoutesTest, EventStreamResumesByIdAndFollowsAndTellsNothingOfOthersJobs) {
