@@ -1,7 +1,9 @@
 #include "job/cli/log_printer.hpp"
 
 #include "job/base/text.hpp"
+#include "job/cli/fields.hpp"
 #include "job/cli/glyph.hpp"
+#include "job/cli/views.hpp"
 
 #include <algorithm>
 
@@ -29,6 +31,22 @@ std::string printed_line(const Terminal& terminal, std::string_view line) {
         return spelled(terminal, settled(line));
     }
     return is_redrawn(line) ? settled(line) : std::string(line);
+}
+
+std::string json_line(const LogLine& line, const std::string& text) {
+    Json out = Json::object();
+    if (line.time) {
+        out["time"] = to_rfc3339(*line.time);
+    }
+    out["rank"] = line.rank;
+    if (line.attempt > 0) {
+        out["attempt"] = line.attempt;
+    }
+    if (line.generation > 0) {
+        out["generation"] = line.generation;
+    }
+    out["text"] = text;
+    return harmless_json(dump_json(out));
 }
 
 void UnfinishedLines::show(const std::vector<std::string>& lines) {

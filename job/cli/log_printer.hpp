@@ -23,6 +23,9 @@ void say_attempt(Context& context, std::int64_t attempt);
 // the end.
 std::string printed_line(const Terminal& terminal, std::string_view line);
 
+// The same for a program: `text` of it, and what is known of where it is from.
+std::string json_line(const LogLine& line, const std::string& text);
+
 // Lines that are not complete yet, as progress bars are, below all others. They are drawn again as
 // they change; only on a terminal.
 class UnfinishedLines {

@@ -69,12 +69,13 @@ Result<LogCursor::Piece> LogCursor::next() {
     }
     auto answer = client_.get(target);
     if (!answer && newer_ && !may_pass(answer.error())) {
-        return go_to(*newer_);  // an older lockstepd has the newest attempt's alone
+        return pass_on();
     }
     LOCKSTEP_TRY(answer);
     const LogOrigin origin = origin_of(*answer, rank_, origin_);
     if (newer_ && origin.attempt != origin_->attempt) {
-        return go_to(*newer_);
+        const LogOrigin newest = *newer_;
+        return go_to(newest);  // an older lockstepd has the newest attempt's alone
     }
     if (origin_ && is_other_log(*origin_, origin)) {  // the offset was of the log before
         if (origin_->attempt && origin.attempt && *origin_->attempt < *origin.attempt) {
@@ -91,7 +92,7 @@ Result<LogCursor::Piece> LogCursor::next() {
         offset_ = next;
     }
     if (newer_ && answer->body.empty()) {
-        return go_to(*newer_);
+        return pass_on();
     }
     Piece piece;
     piece.more = !answer->body.empty() && next;
@@ -99,10 +100,29 @@ Result<LogCursor::Piece> LogCursor::next() {
     return piece;
 }
 
+Result<LogCursor::Piece> LogCursor::pass_on() {
+    const LogOrigin newest = *newer_;
+    for (std::int64_t number = attempt() + 1; number < newest.attempt.value_or(0); ++number) {
+        const auto answer =
+            client_.get(target_ + "&attempt=" + std::to_string(number) + "&offset=0");
+        if (!answer && answer.error().code == Errc::not_found) {
+            continue;  // it started no ranks
+        }
+        LOCKSTEP_TRY(answer);
+        const LogOrigin between = origin_of(*answer, rank_, std::nullopt);
+        if (between.attempt != number) {
+            break;  // an older lockstepd has the newest attempt's alone
+        }
+        return go_to(between);
+    }
+    return go_to(newest);
+}
+
 LogCursor::Piece LogCursor::go_to(const LogOrigin& other) {
-    const LogOrigin now = other;  // it may be newer_
-    newer_.reset();
-    origin_ = now;
+    if (newer_ && newer_->attempt == other.attempt) {
+        newer_.reset();
+    }
+    origin_ = other;
     offset_ = 0;
     Piece piece;
     piece.other = piece.more = true;

@@ -26,7 +26,7 @@ bool is_other_log(const LogOrigin& before, const LogOrigin& now);
 
 // How far one rank's log has been read. A log that takes the place of the one before, of a new
 // attempt or the rank's own after its launcher's, is read from its first byte; of an attempt first
-// what it wrote after it was last asked for.
+// what it wrote after it was last asked for. Attempts that began and ended since are read in turn.
 class LogCursor {
   public:
     struct Piece {
@@ -49,6 +49,8 @@ class LogCursor {
     void go_on_at(std::optional<std::int64_t> offset) { offset_ = offset; }
 
   private:
+    // From the attempt that has been read to its end to the next one that started ranks.
+    Result<Piece> pass_on();
     Piece go_to(const LogOrigin& other);
 
     const Client& client_;
@@ -56,7 +58,7 @@ class LogCursor {
     std::int32_t rank_;
     std::int64_t tail_;
     std::optional<LogOrigin> origin_;  // of the newest answer
-    std::optional<LogOrigin> newer_;   // another attempt's, while this one's rest is read
+    std::optional<LogOrigin> newer_;   // the newest attempt's, while those before it are read
     std::optional<std::int64_t> offset_;
 };
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -148,16 +149,7 @@ class LogMerger {
             generation_ = 0;  // they are counted anew
         }
         if (context_.options.json) {
-            Json out = Json::object();
-            if (line.time) {
-                out["time"] = to_rfc3339(*line.time);
-            }
-            out["rank"] = line.rank;
-            if (line.generation > 0) {
-                out["generation"] = line.generation;
-            }
-            out["text"] = shown;
-            context_.out << harmless_json(dump_json(out)) << "\n";
+            context_.out << json_line(line, shown) << "\n";
             return;
         }
         mark(line);
@@ -214,6 +206,19 @@ bool has_failed(const Json& rank, const Json& job) {
            integer_at(rank, "exit_code").value_or(0) > 0;
 }
 
+// How many ranks this attempt has had at most; 0: not known.
+std::int64_t largest_world(std::int64_t attempt, const Json& job) {
+    std::int64_t most = 0;
+    for (const Json& one : items_at(job, "attempts")) {
+        if (integer_at(one, "number") == attempt) {
+            for (const Json& generation : items_at(one, "generations")) {
+                most = std::max(most, integer_at(generation, "world_size").value_or(0));
+            }
+        }
+    }
+    return std::clamp<std::int64_t>(most, 0, limits::kRanks);
+}
+
 // The ranks that were asked for, as far as they are known by now.
 Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std::string& base,
                                               const Json& job) {
@@ -223,13 +228,20 @@ Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std:
             parse_rank_set(options.rank.empty() ? "0" : options.rank, limits::kMergedLogRanks);
         return ranks ? std::move(ranks) : fail(ranks.error().in("--rank"));
     }
-    const auto ranks = context.client.get_json(base + "/ranks");
-    LOCKSTEP_TRY(ranks);
     std::vector<std::int32_t> out;
-    for (const Json& rank : items_at(*ranks, "items")) {
-        const auto number = integer_at(rank, "rank");
-        if (number && (!options.failed || has_failed(rank, job))) {
-            out.push_back(static_cast<std::int32_t>(*number));
+    if (options.log_attempt > 0) {
+        // Not of /ranks, which has those of now: an elastic job may have had more.
+        out.resize(static_cast<std::size_t>(largest_world(options.log_attempt, job)));
+        std::iota(out.begin(), out.end(), 0);
+    }
+    if (out.empty()) {
+        const auto ranks = context.client.get_json(base + "/ranks");
+        LOCKSTEP_TRY(ranks);
+        for (const Json& rank : items_at(*ranks, "items")) {
+            const auto number = integer_at(rank, "rank");
+            if (number && (!options.failed || has_failed(rank, job))) {
+                out.push_back(static_cast<std::int32_t>(*number));
+            }
         }
     }
     if (out.size() > limits::kMergedLogRanks) {

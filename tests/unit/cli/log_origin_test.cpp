@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,13 @@ class RankLogs {
                            request.target.substr(asked + 9,
                                                  request.target.find('&', asked + 1) - asked - 9);
             });
+            if (asked != std::string::npos &&
+                no_ranks.count(static_cast<int>(number(request.target, "attempt="))) > 0) {
+                return ClientResponse{404,
+                                      R"({"type":"urn:lockstep:problem:not_found",)"
+                                      R"("detail":"attempt started no ranks"})",
+                                      {}};
+            }
             const Log& log = before == earlier.end() ? found->second : before->second;
             const std::size_t offset = std::min(number(request.target, "offset="), log.text.size());
             ClientResponse answer{200,
@@ -64,7 +72,7 @@ class RankLogs {
         });
         daemon.on(job + "/ranks", [this](const ClientRequest&) -> Result<ClientResponse> {
             std::string items;
-            for (int rank = 0; rank < size; ++rank) {
+            for (int rank = 0; rank < (size_now > 0 ? size_now : size); ++rank) {
                 items += (rank == 0 ? R"({"rank":)" : R"(,{"rank":)") + std::to_string(rank) + "}";
             }
             return ClientResponse{200, R"({"items":[)" + items + "]}", {}};
@@ -82,7 +90,9 @@ class RankLogs {
     }
     std::map<int, Log> logs;                     // by rank; one that is not there has not started
     std::vector<std::pair<int, Log>> earlier{};  // of attempts before
+    std::set<int> no_ranks{};                    // attempts that ended before they had any
     int size = 3;
+    int size_now = 0;  // ranks that /ranks has; 0: all
     Json attempts = Json::array();
     std::vector<Turn> turns;
 
@@ -144,6 +154,52 @@ TEST(CliLogOrigin, FollowingReadsAnAttemptToItsEndAndSaysWhereTheNextBegins) {
         EXPECT_EQ(run.out.str(), "loss 1\nCUDA error\nloss 2\n") << merged;
         EXPECT_EQ(run.err.str(), "-- attempt 2 begins\n") << merged;
     }
+}
+
+// Those that came and went between two looks were left out, without a word.
+TEST(CliLogOrigin, FollowingReadsTheAttemptsInBetweenInTurn) {
+    for (const bool merged : {false, true}) {
+        FakeDaemon daemon;
+        RankLogs logs(daemon, {});
+        const auto text = [merged](int second, const std::string& line) {
+            return merged ? stamped(second, line) : line + "\n";
+        };
+        logs.no_ranks = {3};
+        logs.turns = {[&](auto& files) { files[0].text = text(1, "loss 1"); },
+                      [&](auto& files) {
+                          logs.earlier = {{0, {text(1, "loss 1") + text(2, "CUDA error"), -1, 1}},
+                                          {0, {text(3, "loss 2"), -1, 2}},
+                                          {0, {text(4, "loss 4"), -1, 4}}};
+                          files[0] = {text(5, "loss 5"), -1, 5};
+                      }};
+        Cli run(daemon);
+        run.options.id = kId;
+        run.options.log_follow = true;
+        run.options.grep = merged ? "." : "";
+        EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+        EXPECT_EQ(run.out.str(), "loss 1\nCUDA error\nloss 2\nloss 4\nloss 5\n") << merged;
+        EXPECT_EQ(run.err.str(), "-- attempt 2 begins\n-- attempt 4 begins\n-- attempt 5 begins\n")
+            << merged;
+    }
+}
+
+// An elastic job that has shrunk: the upper ranks of the larger attempt were left out.
+TEST(CliLogOrigin, AllRanksOfAnEarlierAttemptAreThoseThatItHad) {
+    FakeDaemon daemon;
+    RankLogs logs(daemon, {});
+    logs.size_now = 1;
+    logs.attempts = {{{"number", 1}, {"generations", {{{"world_size", 3}}, {{"world_size", 2}}}}},
+                     {{"number", 2}, {"generations", Json::array({{{"world_size", 1}}})}}};
+    for (const int rank : {0, 1, 2}) {
+        logs.earlier.push_back({rank, {stamped(rank, "first"), -1, 1}});
+        logs.logs[rank] = {rank == 0 ? stamped(5, "second") : "", -1, 2};
+    }
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.rank = "all";
+    run.options.log_attempt = 1;
+    EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+    EXPECT_EQ(run.out.str(), "[0] first\n[1] first\n[2] first\n");
 }
 
 TEST(CliLogOrigin, GenerationsOfEachAttemptAreMarked) {
@@ -265,11 +321,11 @@ TEST(CliLogOrigin, TheLogThatRanksShareWithTheirLauncherIsPrintedOnceAndAsItsOwn
         run.options.grep = "loss";
         run.options.json = json;
         EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
-        EXPECT_EQ(run.out.str(),
-                  json ? R"({"time":"2025-11-21T01:00:01.000Z","rank":0,"generation":1,)"
-                         R"("text":"[default1]: loss 1"})"
-                         "\n"
-                       : "[0] [default1]: loss 1\n");
+        EXPECT_EQ(run.out.str(), json
+                                     ? R"({"time":"2025-11-21T01:00:01.000Z","rank":0,"attempt":1,)"
+                                       R"("generation":1,"text":"[default1]: loss 1"})"
+                                       "\n"
+                                     : "[0] [default1]: loss 1\n");
     }
 }
 
