@@ -98,6 +98,9 @@ void OutputReader::look_for_bar(std::vector<RankReport>& out) {
 }
 
 bool OutputReader::is_of_last(const CapturedLoss& found) const {
+    if (found.redrawn && numbered_ && numbered_->redrawn) {
+        return found.step == numbered_->step && found.epoch == numbered_->epoch;
+    }
     if (!last_ || !found.step_is_batch || !last_->step_is_batch || found.step != last_->step ||
         found.epoch != last_->epoch) {
         return false;

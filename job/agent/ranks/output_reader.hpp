@@ -12,6 +12,7 @@
 //
 // A progress bar that draws the same batch again is not a new loss, unless it had moved on with the
 // loss of before (update() and then set_postfix(), as Lightning does): then the second draw has it.
+// Of a bar that has the step of its loss beside it (torchtune) each step is one report, at once.
 //
 // step_seconds is the time between two prints over the steps (or batches of one epoch) between
 // them, if neither came in a burst with others; otherwise it is absent.

@@ -24,6 +24,7 @@ struct Form {
     std::string_view preset;
     bool step_is_batch;
     const char* pattern;
+    bool redrawn = false;
 };
 constexpr Form kForms[] = {
     // epoch: 0, batch: 10, loss is: [0.475]      epoch: 0, batch_id: 10, loss is: 0.475
@@ -59,9 +60,10 @@ constexpr Form kForms[] = {
     {"pytorch", false,
      R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*\d+/\d+\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // torchtune's: 1|25|Loss: 1.25:   2%|2   | 25/1000 [00:10<06:30,  2.50it/s], the epoch and the
-    // step of the whole run, which the bar's count is not
+    // step of the whole run, which the bar's count is not. The bar moves on with the words of
+    // before
     {"pytorch", false,
-     R"(^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|Loss:\s*(?P<loss>)" LOCKSTEP_NUM R"():\s)"},
+     R"(^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|Loss:\s*(?P<loss>)" LOCKSTEP_NUM R"():\s)", true},
     // pix2pix and CycleGAN: (epoch: 1, iters: 100, time: 0.5, data: 0.1) G_GAN: 0.9 G_L1: 5.3
     // D_real: 0.6
     // (samples, too)
@@ -137,9 +139,11 @@ bool counts_epochs_from_zero(std::string_view text) {
 // A pattern with its groups found by name.
 class Matcher {
   public:
-    Matcher(std::string_view preset, bool step_is_batch, const std::string& pattern, bool latin1)
+    Matcher(std::string_view preset, bool step_is_batch, bool redrawn, const std::string& pattern,
+            bool latin1)
         : preset_(preset),
           step_is_batch_(step_is_batch),
+          redrawn_(redrawn),
           expression_(std::make_unique<RE2>(pattern, capture_options(latin1))) {
         const auto& names = expression_->NamedCapturingGroups();
         const auto index = [&](const char* name) {
@@ -180,6 +184,7 @@ class Matcher {
         out.preset = preset_;
         out.step = to_int(trim(group(step_)));
         out.step_is_batch = step_is_batch_ && out.step.has_value();
+        out.redrawn = redrawn_;
         out.epoch = to_int(trim(group(epoch_)));
         out.of = out.step_is_batch ? to_int(trim(group(of_))) : std::nullopt;
         return out;
@@ -188,6 +193,7 @@ class Matcher {
   private:
     std::string_view preset_;
     bool step_is_batch_;
+    bool redrawn_;
     std::unique_ptr<RE2> expression_;
     int loss_ = 0;
     int step_ = 0;
@@ -230,7 +236,7 @@ Capture::Capture(std::string_view preset, const std::string& pattern)
     : impl_(std::make_unique<Impl>()) {
     if (!pattern.empty()) {
         impl_->custom = true;
-        impl_->matchers.emplace_back("custom", false, pattern, false);
+        impl_->matchers.emplace_back("custom", false, false, pattern, false);
         return;
     }
     impl_->off = preset == "none";
@@ -239,7 +245,8 @@ Capture::Capture(std::string_view preset, const std::string& pattern)
     }
     for (const Form& form : kForms) {
         if (preset == "auto" || preset == form.preset) {
-            impl_->matchers.emplace_back(form.preset, form.step_is_batch, form.pattern, true);
+            impl_->matchers.emplace_back(form.preset, form.step_is_batch, form.redrawn,
+                                         form.pattern, true);
         }
     }
     if (preset == "auto") {

@@ -19,6 +19,8 @@ struct CapturedLoss {
     bool step_is_batch = false;        // the step starts again in every epoch: a batch number
     // tqdm's bar: the step is how many are done, and a draw may still have the loss of before.
     bool bar = false;
+    // A bar that has the step of its loss in its words: the same step again is the same loss.
+    bool redrawn = false;
     // How many there are, where the line says it (12/100): batches of this epoch, or steps.
     std::optional<std::int64_t> of;
     bool from_zero = false;  // its first epoch is 0

@@ -367,6 +367,45 @@ TEST(OutputReader, ABarWhoseLossComesWithItsBatchIsAsItWas) {
     EXPECT_EQ(metrics(reports[2])["loss"], 3) << "the last draw lacks its newline";
 }
 
+// torchtune's bar moves on with the words of before, then they change: each step was told twice,
+// and without its time where both draws were read at once.
+TEST(OutputReader, ABarThatNamesTheStepOfItsLossIsOneReportOfEachStep) {
+    const auto draw = [](int step, int done, const char* loss) {
+        return "\r1|" + std::to_string(step) + "|Loss: " + loss + ":   2%|2   | " +
+               std::to_string(done) + "/1000 [00:10<06:30,  2.50it/s]";
+    };
+    for (const bool at_once : {true, false}) {
+        auto in = reader();
+        std::vector<RankReport> reports;
+        const auto feed = [&](const std::string& printed, double now) {
+            for (const auto& report : in.feed(printed, now)) {
+                reports.push_back(report);
+            }
+        };
+        feed("\r  0%|    | 1/1000 [00:00<?, ?it/s]" + draw(24, 1, "nan") + "\r", 10);
+        for (int step = 25; step < 28; ++step) {
+            const double now = 10 + 0.5 * (step - 24);
+            const std::string moved = draw(step - 1, step - 23, step == 25 ? "nan" : "1.25");
+            const std::string named = draw(step, step - 23, "1.25") + "\r";
+            if (at_once) {
+                feed(moved + named, now);
+            } else {
+                feed(moved + "\r", now);
+                feed(named, now);
+            }
+        }
+        ASSERT_THAT(steps(reports), ElementsAre(24, 25, 26, 27)) << at_once;
+        for (std::size_t i = 1; i < reports.size(); ++i) {
+            EXPECT_EQ(metrics(reports[i])["loss"], 1.25) << i;
+            EXPECT_EQ(metrics(reports[i])["step_seconds"], 0.5) << i << at_once;
+        }
+        feed(draw(27, 1000, "1.25") + "\n", 13);
+        feed("\r2|28|Loss: 1.25:   0%|    | 1/1000 [00:00<?, ?it/s]\n", 14);
+        EXPECT_EQ(steps(reports).back(), 28) << "closed, and the next epoch's";
+        EXPECT_THAT(reports, SizeIs(5));
+    }
+}
+
 TEST(OutputReader, TheLossesOfAGanAreMetricsOfTheirOwn) {
     auto in = reader();
     const auto reports = in.feed("[0/5][0/1583]\tLoss_D: 1.5\tLoss_G: 6.25\tD(x): 0.4\n", 1);
