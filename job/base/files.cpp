@@ -19,8 +19,11 @@ constexpr std::size_t kMountsBytes = 4U << 20U;
 
 // "/scratch, nfs4"; nothing: not known.
 std::string file_system_of(const std::filesystem::path& path) {
-    std::error_code ignored;
-    const std::string whole = std::filesystem::weakly_canonical(path, ignored).string();
+    std::error_code unknown;
+    const std::string whole = std::filesystem::weakly_canonical(path, unknown).string();
+    if (unknown || whole.empty()) {
+        return "";  // else it would be the root's
+    }
     const auto mounts = read_file("/proc/self/mountinfo", kMountsBytes);
     std::string best;
     std::string type;

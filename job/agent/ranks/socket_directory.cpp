@@ -1,5 +1,6 @@
 #include "job/agent/ranks/socket_directory.hpp"
 
+#include "job/base/files.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/log.hpp"
 
@@ -58,7 +59,7 @@ void sweep(const std::filesystem::path& base, const std::string& beginning = {})
 // name is taken by something else.
 Result<std::string> make_shared_folder(const std::string& mine) {
     if (::mkdir(mine.c_str(), 0700) != 0 && errno != EEXIST) {
-        return fail(errno_error("mkdir " + mine, errno));
+        return fail(file_error("mkdir", mine, errno));
     }
     if (!is_private(mine)) {
         return fail(Errc::invalid, mine + ": not a private folder of this user");
@@ -66,7 +67,7 @@ Result<std::string> make_shared_folder(const std::string& mine) {
     sweep(mine);
     std::string path = mine + "/" + random_secret().substr(0, 12);
     if (::mkdir(path.c_str(), 0700) != 0) {
-        return fail(errno_error("mkdir " + path, errno));
+        return fail(file_error("mkdir", path, errno));
     }
     return path;
 }
@@ -77,7 +78,7 @@ Result<std::string> make_own_folder(const std::filesystem::path& mine) {
     sweep(mine.parent_path(), beginning);
     std::string path = (mine.parent_path() / (beginning + "XXXXXX")).string();
     if (::mkdtemp(path.data()) == nullptr) {
-        return fail(errno_error("mkdtemp " + path, errno));
+        return fail(file_error("mkdtemp", path, errno));
     }
     if (!is_private(path)) {
         return fail(Errc::invalid, path + ": not a private folder of this user");

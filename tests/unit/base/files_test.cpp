@@ -108,6 +108,11 @@ TEST_F(Files, WhereAFileSystemIsToBlameItIsNamed) {
               "open /proc/self/x: No such file or directory");
     const auto here = file_error("mkdir", folder_ / "not" / "there", EROFS).message;
     EXPECT_NE(here.find(" (file system /"), std::string::npos) << here;
+    // Where no path is there is no file system to name: it was said to be the root's.
+    const auto loop = folder_ / "loop";
+    std::filesystem::create_symlink(loop, loop);
+    const auto in_loop = file_error("open", loop / "x", EDQUOT).message;
+    EXPECT_EQ(in_loop.find("file system"), std::string::npos) << in_loop;
     const auto made = make_private_directories("/proc/self/x");
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().message, "mkdir /proc/self/x: No such file or directory");
