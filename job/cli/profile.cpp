@@ -1,4 +1,6 @@
 // `lockstep profile`: what ranks do for some seconds, and the files of it.
+#include "job/model/profile.hpp"
+
 #include "job/base/text.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
@@ -125,7 +127,8 @@ Exit fetch(Context& context, const std::string& base, const Json& item) {
                 return Exit::not_written;
             }
             context.out << path->string() << "\n";
-            any = true;
+            // Of NCCL's operations the agent hears whether or not the processes answer.
+            any = any || name != kProfileCollectives;
         }
         for (const Json& gap : items_at(rank, "missing")) {
             const std::string what = text_at(gap, "what");

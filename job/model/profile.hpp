@@ -27,6 +27,11 @@ inline constexpr std::array kProfileNames{kProfileStacks, kProfileTrace, kProfil
 
 // Written by the agent, once for a rank.
 inline constexpr std::string_view kProfileCollectives = "collectives.txt";
+// Why a rank has none of which the Inspector has never posted anything: usual, as with one GPU, and
+// so left out where a profile is told of in a line.
+inline constexpr std::string_view kNoCollectivesEver =
+    "NCCL's Inspector has posted nothing of this rank: no operation of 8 KiB or more has ended, or "
+    "this NCCL does not load the plugin";
 
 // Of the process with this place among those of its rank, from 1.
 std::string profile_name(std::size_t place, std::string_view name);

@@ -36,9 +36,12 @@ std::string words_of(const std::vector<wire::RankEvidence>& ranks) {
         };
         stacks += has(kProfileStacks) ? 1 : 0;
         traces += has(kProfileTrace) ? 1 : 0;
-        if (gap.empty() && !one.missing.empty()) {
-            const wire::EvidenceGap& first = one.missing.front();
-            gap = "; rank " + std::to_string(one.rank) + ": no " + first.what + ": " + first.why;
+        const auto first =
+            std::find_if(one.missing.begin(), one.missing.end(), [](const wire::EvidenceGap& each) {
+                return each.what != kProfileCollectives || each.why != kNoCollectivesEver;
+            });
+        if (gap.empty() && first != one.missing.end()) {
+            gap = "; rank " + std::to_string(one.rank) + ": no " + first->what + ": " + first->why;
         }
     }
     return "stacks of " + std::to_string(stacks) + " of " + std::to_string(ranks.size()) +

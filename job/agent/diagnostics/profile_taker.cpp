@@ -48,6 +48,9 @@ Task<void> ProfileTaker::run(std::shared_ptr<const ProfileQuestion> question,
     if (!ranks) {
         for (const std::int32_t rank : question->wanted) {
             out.ranks.push_back({rank, "", {}, {{"all", kNoFileSystem}}});
+            if (collectives) {
+                collectives(rank);  // nobody will read it
+            }
         }
         done(std::move(out));
         co_return;
@@ -62,8 +65,8 @@ Task<void> ProfileTaker::run(std::shared_ptr<const ProfileQuestion> question,
             co_return;
         }
         for (const std::int32_t rank : question->wanted) {
-            if (auto text = collectives(rank)) {
-                texts[rank] = std::move(*text);
+            if (auto found = collectives(rank)) {
+                texts[rank] = std::move(*found);
             }
         }
     }

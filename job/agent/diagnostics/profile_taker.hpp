@@ -13,7 +13,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 
 namespace lockstep {
 
@@ -24,10 +23,10 @@ class ProfileTaker {
     ~ProfileTaker() { stop(); }
 
     using Done = std::function<void(wire::Profiled)>;
-    // What NCCL has done in the rank meanwhile, for people; "": nothing was seen. Nothing: nobody
-    // looks at it. Asked of each wanted rank at the end, which is then not before the seconds and
-    // limits::kInspectorPost are over; null: of none.
-    using Collectives = std::function<std::optional<std::string>(std::int32_t rank)>;
+    // What NCCL has done in the rank meanwhile, which is not looked at any longer then. Nothing:
+    // nobody looks at it. Asked of each wanted rank at the end, which is not before the seconds and
+    // limits::kInspectorPost are over, unless the job's file system does not answer; null: of none.
+    using Collectives = std::function<std::optional<PostedCollectives>(std::int32_t rank)>;
     // `done` is called once, unless stop() comes before; then neither is. One that is under way is
     // stopped.
     void take(ProfileQuestion question, Collectives collectives, Done done);

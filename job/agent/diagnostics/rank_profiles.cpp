@@ -40,9 +40,7 @@ constexpr auto kProfileLook = std::chrono::milliseconds{50};
 constexpr int kWaitLooks = 60;
 constexpr std::size_t kProfilePiece = 1U << 20U;
 constexpr std::string_view kNothingPosted =
-    "NCCL's Inspector has posted nothing meanwhile: no operation of 8 KiB or more has ended, or "
-    "this "
-    "NCCL does not load the plugin";
+    "NCCL's Inspector has posted nothing meanwhile: no operation of 8 KiB or more has ended";
 
 // A process that is asked.
 struct AskedProcess {
@@ -357,26 +355,40 @@ bool profile_settled(const Asking& asking, wire::RankEvidence& out, AskedProcess
     return false;
 }
 
+bool has_ended(const ProfileQuestion& question, std::int32_t rank) {
+    const auto one = std::find_if(question.living.begin(), question.living.end(),
+                                  [&](const wire::StartedRank& each) { return each.rank == rank; });
+    if (one == question.living.end()) {
+        return true;
+    }
+    const std::string state = look_at_rank(rank, one->pid).state;
+    return state == "X" || state == "Z";
+}
+
 }  // namespace
 
 ProfiledRanks with_collectives(const ProfileQuestion& question, ProfiledRanks ranks,
                                const ProfileTexts& texts) {
     for (wire::RankEvidence& one : ranks) {
-        const auto text = texts.find(one.rank);
-        if (text == texts.end()) {
+        const auto posted = texts.find(one.rank);
+        if (posted == texts.end()) {
             continue;
         }
-        if (text->second.empty()) {
-            add_profile_gap(one, 1, kProfileCollectives, kNothingPosted);
+        const auto& [text, before] = posted->second;
+        if (text.empty()) {
+            if (!has_ended(question, one.rank)) {
+                add_profile_gap(one, 1, kProfileCollectives,
+                                before ? kNothingPosted : kNoCollectivesEver);
+            }
             continue;
         }
         const auto folder = make_profile_folders(question, one.rank);
         const Status written =
-            folder ? replace_file(*folder / kProfileCollectives, text->second, kProfileFileMode)
+            folder ? replace_file(*folder / kProfileCollectives, text, kProfileFileMode)
                    : Status{fail(folder.error())};
         if (written) {
             one.files.push_back(
-                {std::string{kProfileCollectives}, static_cast<std::int64_t>(text->second.size())});
+                {std::string{kProfileCollectives}, static_cast<std::int64_t>(text.size())});
         } else {
             add_profile_gap(one, 1, kProfileCollectives, written.error().message);
         }

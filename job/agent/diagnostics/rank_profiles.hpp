@@ -35,9 +35,15 @@ using ProfiledRanks = std::vector<wire::RankEvidence>;
 // Of each rank that is wanted, in their order: its files, and what there is not and why.
 ProfiledRanks profile_ranks(const ProfileQuestion& question);
 
-// By rank: what its kProfileCollectives is to have; "": nothing was seen of it.
-using ProfileTexts = std::map<std::int32_t, std::string>;
-// The same ranks with these files, which are written beside the others. Blocking, as above.
+// What NCCL's Inspector has posted of a rank while it was profiled, for people; "": nothing.
+struct PostedCollectives {
+    std::string text{};
+    bool before = false;  // something was posted earlier
+};
+// By rank: what its kProfileCollectives is to have.
+using ProfileTexts = std::map<std::int32_t, PostedCollectives>;
+// The same ranks with these files, which are written beside the others. Of a rank that has ended
+// nothing is missing. Blocking, as above.
 ProfiledRanks with_collectives(const ProfileQuestion& question, ProfiledRanks ranks,
                                const ProfileTexts& texts);
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -74,7 +75,14 @@ void RankLooks::perform(const node_effect::Profile& profile) {
     }
     ProfileTaker::Collectives collectives;
     if (parts_.nccl.inspector().begin_tables(question.wanted)) {
-        collectives = [this](std::int32_t rank) { return parts_.nccl.inspector().end_table(rank); };
+        collectives = [this](std::int32_t rank) -> std::optional<PostedCollectives> {
+            InspectorWatch& inspector = parts_.nccl.inspector();
+            auto text = inspector.end_table(rank);
+            if (!text) {
+                return std::nullopt;
+            }
+            return PostedCollectives{std::move(*text), !inspector.words_of(rank).empty()};
+        };
     }
     profiles_.take(std::move(question), std::move(collectives), [this](wire::Profiled profiled) {
         parts_.outbox.control(std::move(profiled));

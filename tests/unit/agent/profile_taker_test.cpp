@@ -3,14 +3,17 @@
 
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
+#include "job/model/profile.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::test {
@@ -41,19 +44,26 @@ class ProfileOfCollectives : public testing::Test {
 
 TEST_F(ProfileOfCollectives, AreAFileOfEachRankThatHadAny) {
     const auto began = std::chrono::steady_clock::now();
+    ProfileQuestion asked = question({4, 5, 6, 7, 8});
+    for (const std::int32_t living : {5, 8}) {
+        wire::StartedRank one;
+        one.rank = living;
+        one.pid = ::getpid();
+        asked.living.push_back(one);
+    }
     taker_.take(
-        question({4, 5, 6}),
+        std::move(asked),
         [](std::int32_t rank) {
-            return rank == 4   ? std::optional<std::string>{"all_reduce 7 GB/s"}
-                   : rank == 5 ? std::optional<std::string>{""}
-                               : std::nullopt;
+            return rank == 4   ? std::optional{PostedCollectives{"all_reduce 7 GB/s", true}}
+                   : rank == 6 ? std::nullopt
+                               : std::optional{PostedCollectives{"", rank == 8}};
         },
         keep_);
     io_.run();
     ASSERT_TRUE(done_);
     EXPECT_GE(std::chrono::steady_clock::now() - began, limits::kInspectorPost)
         << "before, nothing is posted";
-    ASSERT_EQ(done_->ranks.size(), 3U);
+    ASSERT_EQ(done_->ranks.size(), 5U);
     ASSERT_EQ(done_->ranks[0].files.size(), 1U);
     EXPECT_EQ(done_->ranks[0].files[0].name, "collectives.txt");
     EXPECT_EQ(done_->ranks[0].files[0].size, 17);
@@ -63,9 +73,12 @@ TEST_F(ProfileOfCollectives, AreAFileOfEachRankThatHadAny) {
     EXPECT_TRUE(done_->ranks[1].files.empty());
     ASSERT_EQ(done_->ranks[1].missing.size(), 2U);
     EXPECT_EQ(done_->ranks[1].missing[1].what, "collectives.txt");
-    EXPECT_THAT(done_->ranks[1].missing[1].why, HasSubstr("has posted nothing"));
+    EXPECT_EQ(done_->ranks[1].missing[1].why, kNoCollectivesEver);
     EXPECT_TRUE(done_->ranks[2].files.empty());
     EXPECT_EQ(done_->ranks[2].missing.size(), 1U);
+    EXPECT_EQ(done_->ranks[3].missing.size(), 1U) << "it has ended";
+    ASSERT_EQ(done_->ranks[4].missing.size(), 2U);
+    EXPECT_THAT(done_->ranks[4].missing[1].why, HasSubstr("has posted nothing meanwhile"));
 }
 
 TEST_F(ProfileOfCollectives, ThereAreNoneWithoutAnInspector) {
@@ -76,11 +89,31 @@ TEST_F(ProfileOfCollectives, ThereAreNoneWithoutAnInspector) {
     EXPECT_EQ(done_->ranks[0].missing.size(), 1U);
 }
 
+// Else what is posted of them would go on being kept, until the next profile.
+TEST_F(ProfileOfCollectives, AreOverWhereTheFileSystemDoesNotAnswer) {
+    ProfileQuestion late = question({4, 5});
+    late.seconds = -1000;  // its time is over before it begins
+    std::vector<std::int32_t> ended;
+    taker_.take(
+        std::move(late),
+        [&](std::int32_t rank) {
+            ended.push_back(rank);
+            return std::optional{PostedCollectives{"all_reduce 7 GB/s", true}};
+        },
+        keep_);
+    io_.run();
+    EXPECT_EQ(ended, (std::vector<std::int32_t>{4, 5}));
+    ASSERT_TRUE(done_);
+    ASSERT_EQ(done_->ranks.size(), 2U);
+    EXPECT_THAT(done_->ranks[0].missing[0].why, HasSubstr("file system"));
+    EXPECT_TRUE(done_->ranks[0].files.empty());
+}
+
 TEST_F(ProfileOfCollectives, AreNotAskedForOnceItIsStopped) {
     bool asked = false;
     taker_.take(
         question({4}),
-        [&](std::int32_t) {
+        [&](std::int32_t) -> std::optional<PostedCollectives> {
             asked = true;
             return std::nullopt;
         },

@@ -65,6 +65,16 @@ TEST_F(CliProfile, WaitsForItsOwnAndFetchesTheFiles) {
     EXPECT_EQ(body, R"({"ranks":"1","seconds":5})");
 }
 
+// "rank 1: no profile" stood beside the file, and the exit status was 0.
+TEST_F(CliProfile, NcclsOperationsAloneAreNoProfile) {
+    daemon_.on("GET " + base_ + "/profiles/collectives.txt?", 200, "all_reduce\n");
+    listed(profiles("collectives.txt"), profiles("collectives.txt"));
+    Cli cli(daemon_);
+    EXPECT_EQ(run(cli), Exit::not_found) << cli.err.str();
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() / "out" / "rank-00001.collectives.txt"))
+        << "it is saved all the same";
+}
+
 TEST_F(CliProfile, DoesNotWaitForEver) {
     listed(profiles("stacks.txt", 2), profiles("stacks.txt", 2));
     Cli cli(daemon_);

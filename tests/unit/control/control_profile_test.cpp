@@ -1,5 +1,6 @@
 // A profile as agents and people see it: asked of the nodes of the ranks, kept with the job.
 #include "job/base/text.hpp"
+#include "job/model/profile.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -126,6 +127,31 @@ TEST_F(ProfileTest, IsAskedOfTheNodesOfItsRanksAndKept) {
     const Json rest = list({1, *to_int(page["next_cursor"].get<std::string>())});
     EXPECT_EQ(rest["items"][0]["profile"], 1);
     EXPECT_FALSE(rest.contains("next_cursor"));
+}
+
+// A job of one GPU had "no collectives.txt" in the line of every profile.
+TEST_F(ProfileTest, ThatNcclHasNeverPostedAnythingIsNotInItsLine) {
+    start();
+    const auto told = [&](std::int32_t number, std::vector<wire::EvidenceGap> missing) {
+        EXPECT_TRUE(take({0}));
+        until([&] { return asked(0) != nullptr && asked(0)->number == number; }, "PROFILE");
+        agents_[0].say(wire::Profiled{1, number, {{0, "", {{"stacks.txt", 9}}, missing}}});
+        until([&] { return items().size() == static_cast<std::size_t>(number); }, "profile_taken");
+        for (const Json& item : items()) {
+            if (item["profile"] == number) {
+                EXPECT_EQ(item["ranks"][0]["missing"].size(), missing.size());
+                return item["message"].get<std::string>();
+            }
+        }
+        return std::string{};
+    };
+    const std::string name{kProfileCollectives};
+    const wire::EvidenceGap never{name, std::string{kNoCollectivesEver}};
+    const std::string plain = "stacks of 1 of 1 ranks, traces of 0";
+    EXPECT_EQ(told(1, {never}), plain);
+    EXPECT_EQ(told(2, {never, {"trace", "no torch"}}), plain + "; rank 0: no trace: no torch");
+    EXPECT_EQ(told(3, {{name, "nothing now"}}),
+              plain + "; rank 0: no collectives.txt: nothing now");
 }
 
 TEST_F(ProfileTest, ARankThatIsNotThereIsInvalid) {
