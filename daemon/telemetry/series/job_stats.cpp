@@ -126,10 +126,10 @@ std::optional<double> rest_of(std::optional<double> all, std::optional<double> p
 // Ranks that begin anew at a restart are behind those that go on by what the highest of these had
 // then: it would not be seen what they add until they have as much.
 std::optional<double> most_on_checkpoints(const JobSeries& job, std::span<const double> column) {
-    const std::size_t kept = std::min(job.restored_ranks(), column.size());
+    const std::size_t kept = std::min(job.restored().ranks, column.size());
     const auto low = largest_of(column.first(kept), -kNoLoss, kNoLoss);
     const auto high = largest_of(column.subspan(kept), -kNoLoss, kNoLoss);
-    const double ahead = high ? std::max(*high, 0.0) + job.restored_checkpoint_seconds() : 0.0;
+    const double ahead = high ? std::max(*high, 0.0) + job.restored().checkpoint_seconds : 0.0;
     return low || high ? std::optional{std::max(std::max(low.value_or(0), 0.0), ahead)}
                        : std::nullopt;
 }
@@ -275,7 +275,7 @@ void stragglers(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
 
 // Sums over everybody who ever reported: counters must not fall when a rank goes quiet.
 JobTotals job_totals(const JobSeries& job) {
-    const JobTotals& earlier = job.earlier_totals();
+    const JobTotals& earlier = job.restored().earlier;
     JobTotals all = own_totals(job, job.world_size());
     all.samples = plus(earlier.samples, all.samples);
     all.tokens = plus(earlier.tokens, all.tokens);

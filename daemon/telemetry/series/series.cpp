@@ -198,22 +198,19 @@ void JobSeries::restore(GenerationReport report) {
 }
 
 void JobSeries::restore_totals(const std::vector<RankTotals>& ranks, const JobTotals& earlier) {
-    earlier_ = earlier;
-    restored_ranks_ = std::min(ranks_.size(), limits::kFullTierRanks);
-    restored_checkpoint_seconds_ = 0;
+    restored_ = {earlier, std::min(ranks_.size(), limits::kFullTierRanks), 0};
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-        const double spent =
-            i < ranks.size() ? ranks[i].sum[index(CoreMetric::checkpoint_seconds)] : kAbsent;
-        if (i < restored_ranks_ && !is_absent(spent) && spent > restored_checkpoint_seconds_) {
-            restored_checkpoint_seconds_ = spent;
+        const RankTotals totals = i < ranks.size() ? ranks[i] : RankTotals{};
+        const double spent = totals.sum[index(CoreMetric::checkpoint_seconds)];
+        if (i < restored_.ranks && spent > restored_.checkpoint_seconds) {  // kAbsent is not
+            restored_.checkpoint_seconds = spent;
         }
-        ranks_[i].series.set_totals(i < ranks.size() ? ranks[i] : RankTotals{});
+        ranks_[i].series.set_totals(totals);
         newest_.take(i, ranks_[i].series);
     }
 }
 
-// Rows a rank may have so that all ranks together stay within the budget. A row takes 16 bytes and
-// up to 24 per metric.
+// Rows of a rank within the budget of all: each takes 16 bytes and up to 24 per metric.
 std::size_t JobSeries::capacity() const {
     const std::size_t row = 16 + 24 * metrics_.size();
     return std::clamp(limits::kJobSeriesBytes / (ranks_.size() * row), limits::kRowsMin,

@@ -55,6 +55,13 @@ struct JobTotals {
     std::uint64_t nonfinite_other = 0;
 };
 
+// What came back with restore_totals(); nothing did: as it is made.
+struct RestoredTotals {
+    JobTotals earlier{};
+    std::size_t ranks = 0;          // whose own totals came back: the first so many
+    double checkpoint_seconds = 0;  // the most that one of these had spent then
+};
+
 class JobSeries {
   public:
     // `ranks` 1..limits::kRanks: the job's world size. Rows of other ranks are dropped.
@@ -101,7 +108,7 @@ class JobSeries {
     void restore(GenerationReport report);
     // After the rows: what had been counted when the newest of them was stored, instead of what the
     // rows count, which may be a part of all there were. Of `ranks`, by rank, those that are absent
-    // have counted nothing; `earlier` is what no rank's own totals contain (earlier_totals()).
+    // have counted nothing; `earlier` is what no rank's own totals contain (restored()).
     void restore_totals(const std::vector<RankTotals>& ranks, const JobTotals& earlier);
     // The same of how long steps took: the rows are there rank by rank, and what a rank says of its
     // phases belongs to the moment at which it does.
@@ -122,11 +129,7 @@ class JobSeries {
     const RankSeries& rank(std::size_t rank) const { return ranks_[rank].series; }
     // What the job had counted before its ranks' own totals begin: of the higher ranks of a large
     // job these are not stored. Nothing otherwise. All of it: job_totals() (job_stats.hpp).
-    const JobTotals& earlier_totals() const { return earlier_; }
-    // The ranks whose own totals came back, the first so many, and the most that one of them had
-    // spent on checkpoints then; 0 where nothing came back.
-    std::size_t restored_ranks() const { return restored_ranks_; }
-    double restored_checkpoint_seconds() const { return restored_checkpoint_seconds_; }
+    const RestoredTotals& restored() const { return restored_; }
     // The same of all ranks, column by column: for walks over all of them.
     const NewestReports& newest() const { return newest_; }
     const RecentSteps& recent() const { return recent_; }
@@ -178,9 +181,7 @@ class JobSeries {
     std::vector<double> still_at_;      // ascending
     std::optional<std::size_t> phase_;  // the metric that op "phase" makes
     NewestReports newest_;
-    JobTotals earlier_;
-    std::size_t restored_ranks_ = 0;
-    double restored_checkpoint_seconds_ = 0;
+    RestoredTotals restored_;
     RecentSteps recent_;
     StepTimes step_times_;
     std::size_t series_ = 0;
