@@ -104,7 +104,7 @@ function useTail(job: Job, rank: number, tail: number, begin: number | undefined
           if (there && there.next - there.offset >= kSlice) continue;
           if (mode === 'over') return;
           // Its attempt alone: the next one's bytes are of another log.
-          if (mode === 'live') pause = there ? await followLog(logPath(job.id, {rank, attempt: there.attempt || '', offset: there.next, follow: true}), stop.signal, (chunk) => add(chunk, kept.current.next! + chunk.byteLength)) : 2000;
+          if (mode === 'live') pause = there ? await followLog(logPath(job.id, {rank, attempt: there.attempt!, offset: there.next, follow: true}), stop.signal, (chunk) => add(chunk, kept.current.next! + chunk.byteLength)) : 2000;
         } catch (failed) {
           const known = failed instanceof ApiError ? failed : new ApiError(0, undefined, 'lockstepd does not answer');
           if (stop.signal.aborted) return;
@@ -245,7 +245,8 @@ export function Logs({job}: JobPageProps): JSX.Element {
   const q = query.value;
   // Of a job that has failed what is looked for is in the log of the rank that broke it. One that is read already stays.
   const first = useMemo(() => (isOver(job) ? job.cause?.rank : 0), [job.id]);
-  const rank = Math.max(0, Number(q['rank'] ?? first) || 0);
+  const last = (job.resources.nodes ?? 1) * (job.resources.ranks_per_node ?? 1) - 1;
+  const rank = Math.min(last, Math.max(0, Number(q['rank'] ?? first) || 0));
   const typed = useSignal(q['q'] ?? '');
   const regex = q['regex'] === '1';
   const text = q['q'] ?? '';
@@ -266,7 +267,6 @@ export function Logs({job}: JobPageProps): JSX.Element {
     document.addEventListener('keydown', key);
     return () => document.removeEventListener('keydown', key);
   }, [following]);
-  const last = (job.resources.nodes ?? 1) * (job.resources.ranks_per_node ?? 1) - 1;
   return <>
     <div class="filters" role="search">
       <RankBox rank={rank} last={last} />
