@@ -145,7 +145,7 @@ Result<bool> LogStream::fetch(const std::function<bool(std::int32_t rank)>& is_g
         return true;
     }
     if (is_given(cursor_.rank())) {
-        return false;
+        return cursor_.is_behind() && piece->more;  // of a later attempt it may not be
     }
     held_ += piece->text;
     std::size_t begin = 0;

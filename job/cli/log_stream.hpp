@@ -44,6 +44,8 @@ class LogCursor {
     std::int32_t rank() const { return origin_ ? origin_->rank : rank_; }
     // Number of the attempt; 0: not known.
     std::int64_t attempt() const { return origin_ ? origin_->attempt.value_or(0) : 0; }
+    // There is a later attempt than the one that is read.
+    bool is_behind() const { return newer_.has_value(); }
     // Where the next answer is to begin, in bytes; nothing: none was asked for yet.
     std::optional<std::int64_t> offset() const { return offset_; }
     void go_on_at(std::optional<std::int64_t> offset) { offset_ = offset; }

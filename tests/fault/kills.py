@@ -89,8 +89,9 @@ class Campaign:
 
     def end_early(self):
         """SIGUSR1: no kill after the next, so that a campaign that takes too long has its verdict all the same."""
-        self.options.jobs = self.options.jobs * (self.kills + 1) // self.options.kills
-        self.options.kills = self.kills + 1
+        if self.kills + 1 < self.options.kills:
+            self.options.jobs = self.options.jobs * (self.kills + 1) // self.options.kills
+            self.options.kills = self.kills + 1
 
     def run(self):
         options, released = self.options, 0

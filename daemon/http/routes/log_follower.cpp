@@ -27,7 +27,11 @@ LogFollower::LogFollower(RouteContext context, Caller caller, std::string id, As
       caller_(std::move(caller)),
       id_(std::move(id)),
       asked_(asked),
-      at_{{}, nullptr, asked.offset, asked.tail} {}
+      at_{{}, nullptr, asked.offset, asked.tail} {
+    if (asked.first > 0) {
+        passed_ = asked.first - 1;
+    }
+}
 
 void LogFollower::close() {
     closed_ = true;
@@ -36,6 +40,7 @@ void LogFollower::close() {
 
 LogFollower::Piece LogFollower::read_piece(Place at, const std::string& path,
                                            const std::string& instead) {
+    Piece piece;
     if (!at.reader || at.path != path) {
         auto opened = RankLogReader::open(path);
         // Within an attempt the launcher's output is left only for the rank's own.
@@ -54,9 +59,12 @@ LogFollower::Piece LogFollower::read_piece(Place at, const std::string& path,
             if (const auto lines = std::exchange(at.tail, std::nullopt)) {
                 at.offset = at.reader->tail(*lines, limits::kBodyBytes).value_or(0);
             }
+            if (at.offset > 0) {
+                const auto before = at.reader->read(at.offset - 1, 1);
+                piece.begun_cut = before && !before->text.empty() && before->text.front() != '\n';
+            }
         }  // else it is not written yet
     }
-    Piece piece;
     if (at.reader) {
         if (auto slice = at.reader->read(at.offset, kPiece)) {
             at.offset = slice->next;
@@ -77,6 +85,10 @@ Task<std::optional<std::string>> LogFollower::read_on(std::string path, std::str
         co_return std::nullopt;
     }
     at_ = std::move(piece->next);
+    if (piece->begun_cut) {
+        cut_ = true;
+        given_from_ = std::filesystem::path{at_.path}.parent_path().string();
+    }
     if (!piece->text.empty()) {
         std::string from = std::filesystem::path{at_.path}.parent_path().string();
         if (cut_ && from != given_from_) {

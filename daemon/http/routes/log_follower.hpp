@@ -26,6 +26,7 @@ class LogFollower final : public BodyStream {
     struct Asked {
         std::int32_t rank = 0;
         std::int32_t attempt = 0;  // 0: all from the newest on
+        std::int32_t first = 0;    // that is this one, as the answer says; 0: none has begun yet
         std::int64_t offset = 0;   // where it begins, in bytes
         // Or so many lines before the end of what is there when it is opened.
         std::optional<std::int64_t> tail{};
@@ -45,6 +46,7 @@ class LogFollower final : public BodyStream {
     struct Piece {
         Place next;
         std::string text;
+        bool begun_cut = false;  // was opened now, within a line
     };
     struct Now {
         LogPlace place;
@@ -66,7 +68,7 @@ class LogFollower final : public BodyStream {
     Place at_;
     std::optional<std::int32_t> passed_;  // the newest attempt that is read to its end
     std::string given_from_;              // folder of the attempt whose bytes were given last
-    bool cut_ = false;                    // they end within a line
+    bool cut_ = false;                    // they end, or this began, within a line
     std::chrono::milliseconds quiet_{0};  // looked for so long since anything came
     bool closed_ = false;
 };

@@ -282,7 +282,8 @@ Task<HttpResponse> logs(RouteContext context, HttpRequest request) {
     if (place) {
         response.headers.emplace_back("Lockstep-Log-Attempt", std::to_string(place->attempt));
     }
-    const LogFollower::Asked asked{query->rank, query->attempt, query->offset, query->tail};
+    const LogFollower::Asked asked{query->rank, query->attempt, place ? place->attempt : 0,
+                                   query->offset, query->tail};
     response.stream = std::make_shared<LogFollower>(context, caller, id, asked);
     co_return response;
 }

@@ -81,6 +81,8 @@ class RankLogs {
             const bool runs = next_ < turns.size();
             if (runs) {
                 turns[next_++](logs);
+            } else if (at_end) {
+                at_end(logs);
             }
             Json answer = Json::parse(job_json(runs ? "running" : "succeeded"));
             answer["resources"] = {{"nodes", 1}, {"ranks_per_node", size}};
@@ -95,6 +97,7 @@ class RankLogs {
     int size_now = 0;  // ranks that /ranks has; 0: all
     Json attempts = Json::array();
     std::vector<Turn> turns;
+    Turn at_end{};  // as it is when the job has ended
 
   private:
     static std::size_t number(const std::string& target, const std::string& name) {
@@ -181,6 +184,31 @@ TEST(CliLogOrigin, FollowingReadsTheAttemptsInBetweenInTurn) {
         EXPECT_EQ(run.err.str(), "-- attempt 2 begins\n-- attempt 4 begins\n-- attempt 5 begins\n")
             << merged;
     }
+}
+
+// With launch node: what is left of the shared output is another stream's to print, and with it the
+// rank was given up in the last round.
+TEST(CliLogOrigin, ARankThatSharedAnOutputHasItsLaterAttemptPrinted) {
+    FakeDaemon daemon;
+    RankLogs logs(daemon, {});
+    logs.size = 2;
+    const std::string shared = stamped(1, "loss 1");
+    const std::string longer = shared + stamped(2, "CUDA error");
+    logs.turns = {[&](auto& files) {
+        files[0] = {shared, -1, 1};
+        files[1] = {shared, 0, 1};
+    }};
+    logs.at_end = [&](auto& files) {
+        logs.earlier = {{0, {longer, -1, 1}}, {1, {longer, 0, 1}}};
+        files[0] = {stamped(3, "of zero"), -1, 2};
+        files[1] = {stamped(4, "of one"), -1, 2};
+    };
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.rank = "all";
+    run.options.log_follow = true;
+    EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+    EXPECT_EQ(run.out.str(), "[0] loss 1\n[0] CUDA error\n[0] of zero\n[1] of one\n");
 }
 
 // An elastic job that has shrunk: the upper ranks of the larger attempt were left out.

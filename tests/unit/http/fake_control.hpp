@@ -145,6 +145,11 @@ class FakeControl final : public Control,
         if (place_error) {
             co_return fail(*place_error);
         }
+        if (attempt == 0 && first_place) {
+            LogPlace before = std::move(*first_place);
+            first_place.reset();
+            co_return before;
+        }
         if (attempt != 0 && earlier_places) {
             const auto found = earlier_places->find(attempt);
             if (found == earlier_places->end()) {
@@ -287,6 +292,7 @@ class FakeControl final : public Control,
     std::optional<Error> place_error, ready_error;
     std::string script_text;  // "" = the scheduler uses none
     LogPlace place;
+    std::optional<LogPlace> first_place;                             // once, instead of it
     std::optional<std::map<std::int32_t, LogPlace>> earlier_places;  // by attempt
     bool repeated = false;
     bool in_memory = true;

@@ -255,6 +255,39 @@ TEST_F(RoutesTest, AFollowedLogHasEachAttemptInTurnAndOnALineOfItsOwn) {
     EXPECT_EQ(got, "one\ncut\nthree\nfive\nsix\n");
 }
 
+// Whoever goes on after a proxy's timeout has the old attempt's last bytes already.
+TEST_F(RoutesTest, AFollowedLogThatGoesOnBehindACutLineBeginsTheNextAttemptOnItsOwn) {
+    const auto of_attempt = [this](std::int32_t number, const std::string& text) {
+        const auto folder = folder_ / ("a" + std::to_string(number));
+        std::filesystem::create_directory(folder);
+        std::ofstream{folder / "rank-00000.log"} << text;
+        LogPlace place;
+        place.path = (folder / "rank-00000.log").string();
+        place.attempt = number;
+        return place;
+    };
+    const auto from = [&](const std::string& offset) {
+        std::string got;
+        ClientRequest request;
+        request.target = of_job("/logs?follow=true&offset=" + offset);
+        request.headers.emplace_back("Authorization", "Bearer user-token");
+        const auto done = http_stream_now({"127.0.0.1", std::to_string(server_->port())}, request,
+                                          [&](std::string_view bytes) {
+                                              got += bytes;
+                                              return true;
+                                          });
+        EXPECT_TRUE(done);
+        return got;
+    };
+    control_.earlier_places = {{{1, of_attempt(1, "one\ncut")}}};
+    control_.place = of_attempt(2, "two\n");
+    // The head of the answer names the first attempt; the second begins before the stream looks.
+    control_.first_place = control_.earlier_places->at(1);
+    EXPECT_EQ(from("7"), "\ntwo\n");
+    control_.first_place = control_.earlier_places->at(1);
+    EXPECT_EQ(from("4"), "cut\ntwo\n");
+}
+
 // Each stream of a quiet log looked five times a second for as long as its job took.
 TEST(LogFollowerTest, LooksMoreRarelyAtALogThatIsQuiet) {
     using namespace std::chrono_literals;
