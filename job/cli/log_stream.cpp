@@ -69,11 +69,11 @@ Result<LogCursor::Piece> LogCursor::next() {
     }
     auto answer = client_.get(target);
     if (!answer && newer_ && !may_pass(answer.error())) {
-        return pass_on();
+        return pass_on(*newer_);
     }
     LOCKSTEP_TRY(answer);
     const LogOrigin origin = origin_of(*answer, rank_, origin_);
-    if (newer_ && origin.attempt != origin_->attempt) {
+    if (newer_ && origin.attempt.value_or(0) != attempt()) {
         const LogOrigin newest = *newer_;
         return go_to(newest);  // an older lockstepd has the newest attempt's alone
     }
@@ -92,7 +92,7 @@ Result<LogCursor::Piece> LogCursor::next() {
         offset_ = next;
     }
     if (newer_ && answer->body.empty()) {
-        return pass_on();
+        return pass_on(*newer_);
     }
     Piece piece;
     piece.more = !answer->body.empty() && next;
@@ -100,8 +100,7 @@ Result<LogCursor::Piece> LogCursor::next() {
     return piece;
 }
 
-Result<LogCursor::Piece> LogCursor::pass_on() {
-    const LogOrigin newest = *newer_;
+Result<LogCursor::Piece> LogCursor::pass_on(LogOrigin newest) {
     for (std::int64_t number = attempt() + 1; number < newest.attempt.value_or(0); ++number) {
         const auto answer =
             client_.get(target_ + "&attempt=" + std::to_string(number) + "&offset=0");

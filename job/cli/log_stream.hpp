@@ -51,8 +51,9 @@ class LogCursor {
     void go_on_at(std::optional<std::int64_t> offset) { offset_ = offset; }
 
   private:
-    // From the attempt that has been read to its end to the next one that started ranks.
-    Result<Piece> pass_on();
+    // From the attempt that has been read to its end to the next one that started ranks, `newest`
+    // at the latest.
+    Result<Piece> pass_on(LogOrigin newest);
     Piece go_to(const LogOrigin& other);
 
     const Client& client_;

@@ -12,79 +12,84 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 namespace lockstep {
 namespace {
 
 using re2::RE2;
 
+enum class StepIs : std::uint8_t {
+    of_run,
+    of_epoch,
+    redrawn,  // of the run, in a bar that has the loss of the step before at first
+};
 // Every pattern has the groups loss and, where the print has them, step and epoch. Tried in this
 // order by "auto": from the most particular form to the most general.
 struct Form {
     std::string_view preset;
-    bool step_is_batch;
+    StepIs step;
     const char* pattern;
-    bool redrawn = false;
 };
 constexpr Form kForms[] = {
     // epoch: 0, batch: 10, loss is: [0.475]      epoch: 0, batch_id: 10, loss is: 0.475
-    {"paddle", true,
+    {"paddle", StepIs::of_epoch,
      R"(\bepoch\s*[:=]?\s*(?P<epoch>\d+)\s*,\s*batch(?:_id)?\s*[:=]?\s*(?P<step>\d+)\s*,\s*)"
      R"((?:avg_|mean_)?loss(?:\s+is)?\s*[:=]?\s*\[*\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // {'loss': 0.53, 'learning_rate': 5e-05, 'epoch': 0.1}
-    {"huggingface", false,
+    {"huggingface", StepIs::of_run,
      R"(\{.*?['"]loss['"]\s*:\s*['"]?(?:[a-z_.]{0,20}(?:tensor|array|float(?:16|32|64)?)\(\[*)?(?P<loss>)" LOCKSTEP_NUM
      R"()(?:.*?['"]epoch['"]\s*:\s*['"]?(?P<epoch>\d+))?)"},
     // Epoch 0:  12%|█▏  | 5/40 [00:01<00:08, 4.2it/s, v_num=0, train_loss=0.53]
-    {"lightning", true,
+    {"lightning", StepIs::of_epoch,
      R"(\bEpoch\s+(?P<epoch>\d+)\s*:.*?\b(?P<step>\d+)/(?P<of>\d+)\s*\[.*?)"
      R"((?:[\s,\[]|train/)(?:train_)?loss(?:_step)?\s*=\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.30  (the bracket counts samples, not steps)
-    {"pytorch", false,
+    {"pytorch", StepIs::of_run,
      R"(\bEpoch:\s*(?P<epoch>\d+)\s*\[\s*\d+/\d+[^\]]*\].*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
      ")"},
     // Epoch: [0][ 10/391]\tTime 0.1 ( 0.2)\tLoss 6.9e+00 (7.0e+00)
     // OpenMMLab's: 11/29 10:00:00 - mmengine - INFO - Epoch(train)  [1][ 10/391]  lr: 1.0e-02
     // loss: 6.9
-    {"pytorch", true,
+    {"pytorch", StepIs::of_epoch,
      R"(\bEpoch(?:\(train\))?:?\s*\[(?P<epoch>\d+)\]\s*\[\s*(?P<step>\d+)/(?P<of>\d+)\].*?)"
      R"(\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // 11/29 10:00:00 - mmengine - INFO - Iter(train) [ 10/40000]  lr: 1.0e-02  loss: 6.9
-    {"pytorch", false,
+    {"pytorch", StepIs::of_run,
      R"(\bIter\(train\)\s*\[\s*(?P<step>\d+)/\d+\].*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // timm's: Train: 0 [  50/1251 (  4%)]  Loss: 6.93 (6.95)  Time: 0.2s, 512.10/s
-    {"pytorch", true,
+    {"pytorch", StepIs::of_epoch,
      R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*(?P<step>\d+)/(?P<of>\d+)\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
      R"().*?\bTime\s*:)"},
     // Train: 1 [640/60000 (1%)]\tLoss: 2.30: samples, too, as with "Epoch"
-    {"pytorch", false,
+    {"pytorch", StepIs::of_run,
      R"(\bTrain:\s*(?P<epoch>\d+)\s*\[\s*\d+/\d+\b.*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // torchtune's: 1|25|Loss: 1.25:   2%|2   | 25/1000 [00:10<06:30,  2.50it/s], the epoch and the
     // step of the whole run, which the bar's count is not. The bar moves on with the words of
     // before
-    {"pytorch", false,
-     R"(^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|Loss:\s*(?P<loss>)" LOCKSTEP_NUM R"():\s)", true},
+    {"pytorch", StepIs::redrawn,
+     R"(^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|Loss:\s*(?P<loss>)" LOCKSTEP_NUM R"():\s)"},
     // pix2pix and CycleGAN: (epoch: 1, iters: 100, time: 0.5, data: 0.1) G_GAN: 0.9 G_L1: 5.3
     // D_real: 0.6
     // (samples, too)
-    {"pytorch", false,
+    {"pytorch", StepIs::of_run,
      R"(\(epoch: (?P<epoch>\d+), iters: \d+, time: [^)]*\).*?\bG_\w+: (?P<loss>)" LOCKSTEP_NUM ")"},
     // PyTorch's first tutorial: [1,  2000] loss: 2.173
-    {"pytorch", true,
+    {"pytorch", StepIs::of_epoch,
      R"(^\s*\[\s*(?P<epoch>\d+)\s*,\s*(?P<step>\d+)\s*\]\s*loss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
      ")"},
     // Epoch 1/2, Loss: 0.5
-    {"keras", false,
+    {"keras", StepIs::of_run,
      R"(^\W*Epoch\s*:?\s*(?P<epoch>\d+)\s*/\s*\d+\s*[,:-]?\s*loss\s*[:=]\s*(?P<loss>)" LOCKSTEP_NUM
      ")"},
     // 12/938 [====>…] - ETA: 1s - loss: 0.53     938/938 - 2s - loss: 0.2
     // What a clock follows is the date of a log line: 11/29 10:00:00 loss: 0.5
-    {"keras", true,
+    {"keras", StepIs::of_epoch,
      R"(^\W*(?P<step>\d+)/(?:(?P<of>\d+)\s+(?:[^\s\d]|\d+[^\s\d:])|Unknown\s).*?[\s-])"
      R"(loss:\s*\[?\s*(?P<loss>)" LOCKSTEP_NUM ")"},
     // Paddle's: step 10/938 - loss: 0.5     step 10/938 [=>..] - loss: [0.5]
     // With anything else behind the count it is a step of the whole run: step 12/100 (12 %) | loss
-    {"keras", true,
+    {"keras", StepIs::of_epoch,
      R"(^\W*step\s+(?P<step>\d+)/(?P<of>\d+)\s+[-\[].*?[\s-]loss:\s*\[?\s*(?P<loss>)" LOCKSTEP_NUM
      ")"},
 };
@@ -245,8 +250,8 @@ Capture::Capture(std::string_view preset, const std::string& pattern)
     }
     for (const Form& form : kForms) {
         if (preset == "auto" || preset == form.preset) {
-            impl_->matchers.emplace_back(form.preset, form.step_is_batch, form.redrawn,
-                                         form.pattern, true);
+            impl_->matchers.emplace_back(form.preset, form.step == StepIs::of_epoch,
+                                         form.step == StepIs::redrawn, form.pattern, true);
         }
     }
     if (preset == "auto") {

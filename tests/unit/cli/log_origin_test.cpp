@@ -249,8 +249,8 @@ TEST(CliLogOrigin, GenerationsOfEachAttemptAreMarked) {
 }
 
 TEST(CliLogOrigin, AnAttemptThatIsNamedIsFollowedToItsOwnEnd) {
-    FakeDaemon daemon;
-    const auto run_with = [&daemon](std::int64_t attempt, std::string& out) {
+    const auto run_with = [](std::int64_t attempt, std::string& out) {
+        FakeDaemon daemon;
         RankLogs logs(daemon, {});
         logs.earlier = {{0, {"loss 1\n", -1, 1}}};
         logs.logs[0] = {"loss 2\n", -1, 2};
