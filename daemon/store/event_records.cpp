@@ -26,11 +26,18 @@ Status read_events(SQLite::Statement& query, std::vector<Event>& out) {
     return {};
 }
 
-Result<std::vector<Event>> finish_events(const Result<Status>& read, std::vector<Event> events) {
+// Those that `sql` (seq, job, time, kind, data) finds with what `bind` puts into it.
+template <class Bind>
+Result<std::vector<Event>> read_events_of(StoreConnection& connection, const std::string& sql,
+                                          Bind bind) {
+    std::vector<Event> events;
+    const Result<Status> read = connection.guarded("events", [&] {
+        const auto query = connection.statement(sql);
+        bind(*query);
+        return read_events(*query, events);
+    });
     LOCKSTEP_TRY(read);
-    if (!*read) {
-        return fail(read->error());
-    }
+    LOCKSTEP_TRY(*read);
     return events;
 }
 
@@ -64,88 +71,75 @@ Result<Seq> EventRecords::last_seq() {
 }
 
 Result<std::vector<Event>> EventRecords::of_job(const JobId& job, Seq after, std::size_t limit) {
-    std::vector<Event> events;
-    const auto read = connection_.guarded("events", [&] {
-        const auto query = connection_.statement(
-            "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND seq > ? "
-            "ORDER BY seq LIMIT ?");
-        query->bindNoCopy(1, job.value);
-        query->bind(2, after);
-        query->bind(3, static_cast<std::int64_t>(limit));
-        return read_events(*query, events);
-    });
-    return finish_events(read, std::move(events));
+    return read_events_of(connection_,
+                          "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND seq > ? "
+                          "ORDER BY seq LIMIT ?",
+                          [&](SQLite::Statement& query) {
+                              query.bindNoCopy(1, job.value);
+                              query.bind(2, after);
+                              query.bind(3, static_cast<std::int64_t>(limit));
+                          });
 }
 
 Result<std::vector<Event>> EventRecords::of_job_before(const JobId& job, Seq before,
                                                        std::size_t limit) {
-    std::vector<Event> events;
-    const auto read = connection_.guarded("events", [&] {
-        const auto query = connection_.statement(
-            "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND seq < ? "
-            "ORDER BY seq DESC LIMIT ?");
-        query->bindNoCopy(1, job.value);
-        query->bind(2, before == 0 ? std::numeric_limits<Seq>::max() : before);
-        query->bind(3, static_cast<std::int64_t>(limit));
-        return read_events(*query, events);
-    });
-    return finish_events(read, std::move(events));
+    return read_events_of(connection_,
+                          "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND seq < ? "
+                          "ORDER BY seq DESC LIMIT ?",
+                          [&](SQLite::Statement& query) {
+                              query.bindNoCopy(1, job.value);
+                              query.bind(2, before == 0 ? std::numeric_limits<Seq>::max() : before);
+                              query.bind(3, static_cast<std::int64_t>(limit));
+                          });
 }
 
 Result<std::vector<Event>> EventRecords::newest_of(const JobId& job, EventKind kind,
                                                    std::size_t limit, Seq before) {
-    std::vector<Event> events;
     const std::string word{to_string(kind)};
     // From one to the newest before its generation began: what lies between is not read, and an
     // event of thousands of ranks is half a megabyte.
-    const auto read = connection_.guarded("events", [&] {
-        const auto query = connection_.statement(
-            "WITH RECURSIVE newest(at) AS (SELECT (SELECT e.seq FROM events AS e WHERE "
-            "e.job = ?1 AND e.kind = ?2 AND (?4 = 0 OR e.seq < (SELECT g.seq FROM events AS g "
-            "WHERE g.job = ?1 AND g.kind = 'generation_started' AND g.seq < ?4 "
-            "ORDER BY g.seq DESC LIMIT 1)) ORDER BY e.seq DESC LIMIT 1) "
-            "UNION ALL SELECT (SELECT e.seq FROM events AS e "
-            "WHERE e.job = ?1 AND e.kind = ?2 AND e.seq < (SELECT g.seq FROM events AS g WHERE "
-            "g.job = ?1 AND g.kind = 'generation_started' AND g.seq < newest.at "
-            "ORDER BY g.seq DESC LIMIT 1) ORDER BY e.seq DESC LIMIT 1) FROM newest "
-            "WHERE newest.at IS NOT NULL LIMIT ?3) SELECT seq, job, time, kind, data "
-            "FROM newest JOIN events ON seq = at ORDER BY seq DESC");
-        query->bindNoCopy(1, job.value);
-        query->bindNoCopy(2, word);
-        query->bind(3, static_cast<std::int64_t>(limit));
-        query->bind(4, before);
-        return read_events(*query, events);
-    });
-    return finish_events(read, std::move(events));
+    return read_events_of(
+        connection_,
+        "WITH RECURSIVE newest(at) AS (SELECT (SELECT e.seq FROM events AS e WHERE "
+        "e.job = ?1 AND e.kind = ?2 AND (?4 = 0 OR e.seq < (SELECT g.seq FROM events AS g "
+        "WHERE g.job = ?1 AND g.kind = 'generation_started' AND g.seq < ?4 "
+        "ORDER BY g.seq DESC LIMIT 1)) ORDER BY e.seq DESC LIMIT 1) "
+        "UNION ALL SELECT (SELECT e.seq FROM events AS e "
+        "WHERE e.job = ?1 AND e.kind = ?2 AND e.seq < (SELECT g.seq FROM events AS g WHERE "
+        "g.job = ?1 AND g.kind = 'generation_started' AND g.seq < newest.at "
+        "ORDER BY g.seq DESC LIMIT 1) ORDER BY e.seq DESC LIMIT 1) FROM newest "
+        "WHERE newest.at IS NOT NULL LIMIT ?3) SELECT seq, job, time, kind, data "
+        "FROM newest JOIN events ON seq = at ORDER BY seq DESC",
+        [&](SQLite::Statement& query) {
+            query.bindNoCopy(1, job.value);
+            query.bindNoCopy(2, word);
+            query.bind(3, static_cast<std::int64_t>(limit));
+            query.bind(4, before);
+        });
 }
 
 Result<std::vector<Event>> EventRecords::newest(const JobId& job, EventKind kind, std::size_t limit,
                                                 Seq before) {
-    std::vector<Event> events;
     const std::string word{to_string(kind)};
-    const auto read = connection_.guarded("events", [&] {
-        const auto query = connection_.statement(
-            "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND "
-            "kind = ? AND seq < ? ORDER BY seq DESC LIMIT ?");
-        query->bindNoCopy(1, job.value);
-        query->bindNoCopy(2, word);
-        query->bind(3, before == 0 ? std::numeric_limits<Seq>::max() : before);
-        query->bind(4, static_cast<std::int64_t>(limit));
-        return read_events(*query, events);
-    });
-    return finish_events(read, std::move(events));
+    return read_events_of(connection_,
+                          "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND "
+                          "kind = ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+                          [&](SQLite::Statement& query) {
+                              query.bindNoCopy(1, job.value);
+                              query.bindNoCopy(2, word);
+                              query.bind(3, before == 0 ? std::numeric_limits<Seq>::max() : before);
+                              query.bind(4, static_cast<std::int64_t>(limit));
+                          });
 }
 
 Result<std::vector<Event>> EventRecords::after(Seq after, std::size_t limit) {
-    std::vector<Event> events;
-    const auto read = connection_.guarded("events", [&] {
-        const auto query = connection_.statement(
-            "SELECT seq, job, time, kind, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?");
-        query->bind(1, after);
-        query->bind(2, static_cast<std::int64_t>(limit));
-        return read_events(*query, events);
-    });
-    return finish_events(read, std::move(events));
+    return read_events_of(
+        connection_,
+        "SELECT seq, job, time, kind, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
+        [&](SQLite::Statement& query) {
+            query.bind(1, after);
+            query.bind(2, static_cast<std::int64_t>(limit));
+        });
 }
 
 }  // namespace lockstep

@@ -7,13 +7,28 @@
 namespace lockstep {
 namespace {
 
-// The state of a job, unless it is still of use.
-constexpr const char* kForgetState =
-    "DELETE FROM history_state WHERE job = ?1 "
-    "AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND final = 0) "
-    "AND NOT EXISTS (SELECT 1 FROM history_chunks WHERE job = ?1) "
-    "AND NOT EXISTS (SELECT 1 FROM telemetry_log WHERE job = ?1) "
-    "AND NOT EXISTS (SELECT 1 FROM batches WHERE job = ?1)";
+// The state of a job goes, unless it is still of use.
+void forget_state(StoreConnection& connection, const std::string& job) {
+    const auto forget = connection.statement(
+        "DELETE FROM history_state WHERE job = ?1 "
+        "AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND final = 0) "
+        "AND NOT EXISTS (SELECT 1 FROM history_chunks WHERE job = ?1) "
+        "AND NOT EXISTS (SELECT 1 FROM telemetry_log WHERE job = ?1) "
+        "AND NOT EXISTS (SELECT 1 FROM batches WHERE job = ?1)");
+    forget->bindNoCopy(1, job);
+    forget->exec();
+}
+
+// The chunk that `found` stands at (id, samples, bytes) goes with its sections. What it was.
+HistorySize drop_chunk(StoreConnection& connection, SQLite::Statement& found) {
+    for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
+                             "DELETE FROM history_chunks WHERE id = ?"}) {
+        const auto statement = connection.statement(drop);
+        statement->bind(1, found.getColumn(0).getInt64());
+        statement->exec();
+    }
+    return {1, found.getColumn(1).getInt64(), found.getColumn(2).getInt64()};
+}
 
 }  // namespace
 
@@ -29,21 +44,10 @@ Result<HistorySize> HistoryRecords::expire(std::int64_t max_bytes, double before
             bind(*find);
             while (!enough() && gone.chunks < static_cast<std::int64_t>(most) &&
                    find->executeStep()) {
-                for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
-                                         "DELETE FROM history_chunks WHERE id = ?"}) {
-                    const auto statement = connection_.statement(drop);
-                    statement->bind(1, find->getColumn(0).getInt64());
-                    statement->exec();
-                }
-                const std::int64_t samples = find->getColumn(1).getInt64();
-                const std::int64_t bytes = find->getColumn(2).getInt64();
+                const HistorySize one = drop_chunk(connection_, *find);
                 jobs.insert(find->getColumn(3).getString());
-                ++gone.chunks;
-                gone.samples += samples;
-                gone.bytes += bytes;
-                --left.chunks;
-                left.samples -= samples;
-                left.bytes -= bytes;
+                gone += one;
+                left -= one;
             }
         };
         const auto limit = static_cast<std::int64_t>(most);
@@ -69,9 +73,7 @@ Result<HistorySize> HistoryRecords::expire(std::int64_t max_bytes, double before
                 [&] { return left.bytes <= max_bytes; });
         }
         for (const std::string& job : jobs) {
-            const auto forget = connection_.statement(kForgetState);
-            forget->bindNoCopy(1, job);
-            forget->exec();
+            forget_state(connection_, job);
         }
         return gone;
     });
@@ -88,9 +90,7 @@ Result<std::string> HistoryRecords::forget_states(const std::string& after, std:
             jobs.push_back(next->getColumn(0).getString());
         }
         for (const std::string& job : jobs) {
-            const auto forget = connection_.statement(kForgetState);
-            forget->bindNoCopy(1, job);
-            forget->exec();
+            forget_state(connection_, job);
         }
         return jobs.size() < most ? std::string{} : jobs.back();
     });
@@ -105,20 +105,9 @@ Result<HistorySize> HistoryRecords::remove(const JobId& job, std::size_t most) {
         find->bindNoCopy(1, job.value);
         find->bind(2, static_cast<std::int64_t>(most));
         while (find->executeStep()) {
-            for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
-                                     "DELETE FROM history_chunks WHERE id = ?"}) {
-                const auto statement = connection_.statement(drop);
-                statement->bind(1, find->getColumn(0).getInt64());
-                statement->exec();
-            }
-            ++gone.chunks;
-            gone.samples += find->getColumn(1).getInt64();
-            gone.bytes += find->getColumn(2).getInt64();
+            gone += drop_chunk(connection_, *find);
         }
-        HistorySize& left = *connection_.history;
-        left.chunks -= gone.chunks;
-        left.samples -= gone.samples;
-        left.bytes -= gone.bytes;
+        *connection_.history -= gone;
         if (gone.chunks < static_cast<std::int64_t>(most)) {
             for (const char* drop :
                  {"DELETE FROM telemetry_log WHERE job = ?", "DELETE FROM batches WHERE job = ?",

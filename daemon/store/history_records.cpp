@@ -63,9 +63,7 @@ Result<std::int64_t> HistoryRecords::add_chunks(const ChunksWrite& write) {
             insert->bind(12, bytes);
             insert->exec();
             newest = connection_.db.getLastInsertRowid();
-            ++added.chunks;
-            added.samples += chunk.samples;
-            added.bytes += bytes;
+            added += {1, chunk.samples, bytes};
             for (const SectionRow& section : chunk.sections) {
                 const auto put = connection_.statement(
                     "INSERT INTO history_sections (chunk, name, level, data) VALUES (?, ?, ?, ?)");
@@ -99,9 +97,7 @@ Result<std::int64_t> HistoryRecords::add_chunks(const ChunksWrite& write) {
             state->exec();
         }
         if (connection_.history) {
-            connection_.history->chunks += added.chunks;
-            connection_.history->samples += added.samples;
-            connection_.history->bytes += added.bytes;
+            *connection_.history += added;
         }
         return newest;
     });

@@ -63,6 +63,19 @@ struct HistorySize {
     std::int64_t chunks = 0;
     std::int64_t samples = 0;
     std::int64_t bytes = 0;
+
+    HistorySize& operator+=(const HistorySize& other) {
+        chunks += other.chunks;
+        samples += other.samples;
+        bytes += other.bytes;
+        return *this;
+    }
+    HistorySize& operator-=(const HistorySize& other) {
+        chunks -= other.chunks;
+        samples -= other.samples;
+        bytes -= other.bytes;
+        return *this;
+    }
 };
 
 // Before version 3 each batch was a row of its own.

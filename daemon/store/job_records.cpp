@@ -15,8 +15,6 @@ namespace {
 
 constexpr const char* kJobColumns =
     "id, user, name, state, submitted_at, finished_at, last_seq, view";
-constexpr const char* kSpecificationBytes =  // 0 of a job without an event
-    ", (SELECT length(CAST(data AS BLOB)) FROM events WHERE job = jobs.id ORDER BY seq LIMIT 1)";
 
 JobRow job_row(SQLite::Statement& row) {
     JobRow out;
@@ -221,16 +219,29 @@ Result<std::vector<JobRow>> JobRecords::list(const RowQuery& query) {
         const RowConditions where = conditions(query);
         // The limit is bound: every text is compiled once and kept.
         const auto statement =
-            connection_.statement(std::string{"SELECT "} + kJobColumns +
-                                  (query.specification_bytes ? kSpecificationBytes : "") +
-                                  " FROM jobs WHERE 1" + where.sql + " ORDER BY id DESC LIMIT ?");
+            connection_.statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE 1" +
+                                  where.sql + " ORDER BY id DESC LIMIT ?");
         bind(*statement, where, query.limit);
         std::vector<JobRow> out;
         while (statement->executeStep()) {
             out.push_back(job_row(*statement));
-            if (query.specification_bytes) {
-                out.back().specification_bytes = statement->getColumn(8).getInt64();
-            }
+        }
+        return out;
+    });
+}
+
+Result<std::vector<SpecificationSize>> JobRecords::specification_sizes(const std::string& before,
+                                                                       std::size_t limit) {
+    return connection_.guarded("specifications", [&] {
+        const auto query = connection_.statement(
+            "SELECT id, user, (SELECT length(CAST(data AS BLOB)) FROM events WHERE job = jobs.id "
+            "ORDER BY seq LIMIT 1) FROM jobs WHERE ?1 = '' OR id < ?1 ORDER BY id DESC LIMIT ?2");
+        query->bindNoCopy(1, before);
+        query->bind(2, static_cast<std::int64_t>(limit));
+        std::vector<SpecificationSize> out;
+        while (query->executeStep()) {
+            out.push_back({JobId{query->getColumn(0).getString()}, query->getColumn(1).getString(),
+                           query->getColumn(2).getInt64()});
         }
         return out;
     });

@@ -33,8 +33,6 @@ struct JobRow {
     Seq last_seq = 0;
     std::string view;                                         // the job as the API shows it
     std::vector<std::pair<std::string, std::string>> labels;  // stored with the first append
-    // Of the event that has the specification, as it is stored; where RowQuery asks for it.
-    std::int64_t specification_bytes = 0;
 };
 
 // The row of `job` with `view`; without labels.
@@ -82,7 +80,13 @@ struct RowQuery {
     std::string user, name, label_name, label_value;  // "" = any
     std::string before;                               // ids below this one; "" = from the newest
     std::size_t limit = 50;
-    bool specification_bytes = false;  // nothing is read back for them
+};
+
+// How long the event with a job's specification is, as it is stored; 0 of a job without one.
+struct SpecificationSize {
+    JobId job{};
+    std::string user{};
+    std::int64_t bytes = 0;
 };
 
 // What a turn of a search came to.
@@ -106,6 +110,10 @@ class JobRecords : public RecordAccess {
     Result<std::vector<JobId>> unfinished();                  // oldest first
     Result<std::optional<JobRow>> find(const JobId& id);      // without labels
     Result<std::vector<JobRow>> list(const RowQuery& query);  // newest first
+    // At most `limit` jobs older than `before` ("" = from the newest), newest first. SQLite reads
+    // each specification for its length; nothing else does.
+    Result<std::vector<SpecificationSize>> specification_sizes(const std::string& before,
+                                                               std::size_t limit);
     // Of the next `rows` jobs of the query, newest first, at most query.limit in whose id, name,
     // user, framework, labels (as name:value) or cause each of the words occurs, letters of ASCII
     // in either case.

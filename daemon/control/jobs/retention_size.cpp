@@ -148,11 +148,11 @@ Task<void> Retention::remove_beyond_size() {
 Task<Status> Retention::find_stored() {
     std::string before;
     while (!stored_found_ && !ending_) {
-        const std::function<Result<std::vector<StoredJob>>(Database&)> read =
+        const std::function<Result<std::vector<SpecificationSize>>(Database&)> read =
             [before](Database& db) { return stored_jobs(db, before); };
-        const auto some = co_await context_.store.read<std::vector<StoredJob>>(read);
+        const auto some = co_await context_.store.read<std::vector<SpecificationSize>>(read);
         LOCKSTEP_CO_TRY(some);
-        for (const StoredJob& one : *some) {
+        for (const SpecificationSize& one : *some) {
             context_.stored.add(one.job.value, one.user, one.bytes);
             before = one.job.value;
         }

@@ -1,7 +1,7 @@
 // Which jobs the store has, whose they are, and how many bytes their specifications take in it.
 #pragma once
 
-#include "job/base/ids.hpp"
+#include "daemon/store/job_records.hpp"
 #include "job/base/result.hpp"
 #include "job/model/event.hpp"
 
@@ -13,18 +13,12 @@ namespace lockstep {
 
 class Database;
 
-struct StoredJob {
-    JobId job{};
-    std::string user{};
-    std::int64_t bytes = 0;
-};
-
 // Of the event as the store writes it, with the specification and little else. Any thread.
 std::int64_t specification_bytes(const event::Submitted& submitted);
 
 // Some jobs older than `before`, from the newest to the oldest; "" = from the newest of all. None
 // if there are no more. Few, because the store has nobody else's turn meanwhile. Store thread; the
-// errors are the store's. No specification is read back.
-Result<std::vector<StoredJob>> stored_jobs(Database& database, const std::string& before);
+// errors are the store's. No specification is decoded.
+Result<std::vector<SpecificationSize>> stored_jobs(Database& database, const std::string& before);
 
 }  // namespace lockstep

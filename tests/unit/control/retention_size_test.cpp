@@ -179,7 +179,7 @@ TEST_F(RetentionTest, AfterAStartSpecificationsCountAsTheyDidBefore) {
     for (bool more = true; more;) {
         const auto some = stored_jobs(*store, before);
         ASSERT_TRUE(some.has_value());
-        for (const StoredJob& one : *some) {
+        for (const SpecificationSize& one : *some) {
             before = one.job.value;
             if (one.job.value != first) {
                 EXPECT_EQ(one.user, "bob");
