@@ -7,6 +7,7 @@
 #include "daemon/store/removal_records.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/find_attempt.hpp"
 #include "job/model/spec/sweep.hpp"
 
 #include <functional>
@@ -197,12 +198,8 @@ Task<Result<JobRegistry::ActorPtr>> JobRegistry::commanded(Caller caller, std::s
 
 Task<Result<UnixMillis>> JobRegistry::end_of(JobId job, std::int32_t attempt) {
     if (const ActorPtr actor = find(job.value)) {
-        for (const Attempt& one : actor->job().attempts) {
-            if (one.number == attempt) {
-                co_return one.finished_at;
-            }
-        }
-        co_return UnixMillis{0};  // it is about to be
+        const Attempt* known = find_attempt(actor->job(), attempt);
+        co_return known != nullptr ? known->finished_at : UnixMillis{0};  // it is about to be
     }
     const std::function<Result<bool>(Database&)> ask = [job](Database& db) {
         return IdentityRecords{db}.is_foreign(job);

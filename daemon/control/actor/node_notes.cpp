@@ -1,6 +1,7 @@
 #include "daemon/control/actor/node_notes.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/model/find_attempt.hpp"
 #include "job/model/gpu_error.hpp"
 #include "job/model/recovery.hpp"
 
@@ -29,12 +30,7 @@ struct Reader {
     std::string name_of(const std::string& node) const {
         return machine.empty() || !is_name(node) ? node : machine;
     }
-    const Attempt* attempt(std::int32_t number) const {
-        const auto found =
-            std::find_if(job.attempts.begin(), job.attempts.end(),
-                         [number](const Attempt& one) { return one.number == number; });
-        return found == job.attempts.end() ? nullptr : &*found;
-    }
+    const Attempt* attempt(std::int32_t number) const { return find_attempt(job, number); }
 
     void blame(const Event& event, std::string_view kind, const std::string& node,
                std::int32_t attempt_number, std::int32_t generation, std::string_view message,

@@ -328,14 +328,7 @@ Status restore_state(std::string_view text, JobSeries& series) {
                    ? Status{}
                    : Status{fail(Errc::corrupt, "the state of history is damaged")};
     }
-    while (!text.empty()) {
-        const std::size_t end = text.find('\n');
-        if (end == std::string_view::npos || !restore_line(text.substr(0, end), series)) {
-            return fail(Errc::corrupt, "the state of history has a bad line");
-        }
-        text.remove_prefix(end + 1);
-    }
-    return {};
+    return each_line(text, [&](std::string_view line) { return restore_line(line, series); });
 }
 
 }  // namespace lockstep

@@ -63,20 +63,17 @@ std::string encode_step_times(const telemetry::JobSeries& series) {
 }
 
 Status restore_step_times(std::string_view state, telemetry::JobSeries& series) {
-    while (!state.empty()) {
-        const std::size_t end = state.find('\n');
-        const std::string_view line = state.substr(0, end);
-        state.remove_prefix(end == std::string_view::npos ? state.size() : end + 1);
+    return each_line(state, [&](std::string_view line) {
         if (!is_step_times_line(line)) {
-            continue;
+            return true;
         }
         StepTimes::State read;
-        if (end == std::string_view::npos || !take_step_times(line, read)) {
-            return fail(Errc::corrupt, "the state of history has a bad line");
+        if (!take_step_times(line, read)) {
+            return false;
         }
         series.restore_step_times(StepTimes::from(read));
-    }
-    return {};
+        return true;
+    });
 }
 
 }  // namespace lockstep

@@ -138,18 +138,16 @@ Status restore_totals(std::string_view state, bool complete, JobSeries& series) 
     std::vector<RankTotals> ranks(series.world_size());
     JobTotals job;
     bool any = false;
-    while (!state.empty()) {
-        const std::size_t end = state.find('\n');
-        const std::string_view line = state.substr(0, end);
-        state.remove_prefix(end == std::string_view::npos ? state.size() : end + 1);
+    const Status read = each_line(state, [&](std::string_view line) {
         if (!is_totals_line(line)) {
-            continue;
+            return true;
         }
         any = true;
-        if (end == std::string_view::npos || !take_totals(line, ranks, job)) {
-            series.restore_totals({}, {});
-            return fail(Errc::corrupt, "the state of history has a bad line");
-        }
+        return take_totals(line, ranks, job);
+    });
+    if (!read) {
+        series.restore_totals({}, {});
+        return read;
     }
     if (any || !complete) {
         series.restore_totals(ranks, job);

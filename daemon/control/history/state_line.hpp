@@ -1,8 +1,11 @@
 // Numbers in the lines of a job's stored state (history_restore.hpp). Pure; any thread.
 #pragma once
 
+#include "job/base/result.hpp"
+
 #include <array>
 #include <charconv>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -30,6 +33,24 @@ bool take_number(std::string_view& line, T& value) {
     }
     line.remove_prefix(static_cast<std::size_t>(read.ptr - line.data()));
     return true;
+}
+
+// Gives each line of `state` to `take`, without its end. The last one must have an end, or it was
+// cut: corrupt, as with a line for which `take` is false. JSON, which the first databases have, is
+// no line.
+template <class Take>
+Status each_line(std::string_view state, Take take) {
+    if (state.starts_with('{')) {
+        return {};
+    }
+    while (!state.empty()) {
+        const std::size_t end = state.find('\n');
+        if (end == std::string_view::npos || !take(state.substr(0, end))) {
+            return fail(Errc::corrupt, "the state of history has a bad line");
+        }
+        state.remove_prefix(end + 1);
+    }
+    return {};
 }
 
 }  // namespace lockstep

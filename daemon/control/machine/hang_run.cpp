@@ -280,10 +280,9 @@ void evidence_saved(Draft& draft, AttemptRun& run, const AgentPtr& link,
     if (run.generation.evidence && is_current(draft.before(), *link, saved.generation) &&
         saved.ranks.size() <= static_cast<std::size_t>(draft.before().spec.ranks_per_node()) &&
         run.generation.evidence->unsaved.erase(link->node_rank) == 1) {
-        for (const wire::RankEvidence& one : saved.ranks) {
-            if (own_rank(draft.before(), *link, saved.generation, one.rank) >= 0) {
-                run.generation.evidence->saved.push_back(cleaned(one));
-            }
+        for (const wire::RankEvidence& one :
+             of_own_ranks(draft.before(), *link, saved.generation, saved.ranks)) {
+            run.generation.evidence->saved.push_back(cleaned(one));
         }
         draft.at_once.add(effect::LookAgain{});
     }

@@ -194,6 +194,13 @@ void JobMachine::forget_attempt(Effects& out, std::int32_t number) {
     run_ = AttemptRun{job_};
 }
 
+// `ready`: what the pre-flight has found may let a generation begin.
+void JobMachine::form_if(Draft& draft, bool ready) {
+    if (ready) {
+        form_generation(draft, run_, waits_);
+    }
+}
+
 void JobMachine::hear(Draft& draft, AgentInput& input) {
     const auto& link = input.link;
     if (!link->open() && !std::holds_alternative<wire::Bye>(input.message)) {
@@ -251,20 +258,10 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
                 }
             },
             [&](const wire::Bye& one) { hear_bye(draft, run_, link, one); },
-            [&](const wire::Checked& one) {
-                if (checked(draft, run_, link, one)) {
-                    form_generation(draft, run_, waits_);
-                }
-            },
-            [&](const wire::Probed& one) {
-                if (probed(draft, run_, link, one)) {
-                    form_generation(draft, run_, waits_);
-                }
-            },
+            [&](const wire::Checked& one) { form_if(draft, checked(draft, run_, link, one)); },
+            [&](const wire::Probed& one) { form_if(draft, probed(draft, run_, link, one)); },
             [&](const wire::PairTested& one) {
-                if (pair_tested(draft, run_, link, one)) {
-                    form_generation(draft, run_, waits_);
-                }
+                form_if(draft, pair_tested(draft, run_, link, one));
             },
             [&](const wire::Warned& one) { hear_warning(draft, link, one); },
             [&](const wire::Desync& one) { desync_seen(draft, run_, *link, one); },
@@ -280,13 +277,9 @@ void JobMachine::hear_lost(Draft& draft, const AgentPtr& link, const wire::Agent
     if (const auto* join = std::get_if<wire::Join>(&message)) {
         AgentAdmission::come_back(draft, run_, link, *join);
     } else if (const auto* m1 = std::get_if<wire::Checked>(&message)) {
-        if (checked(draft, run_, link, *m1)) {
-            form_generation(draft, run_, waits_);
-        }
+        form_if(draft, checked(draft, run_, link, *m1));
     } else if (const auto* m2 = std::get_if<wire::Probed>(&message)) {
-        if (probed(draft, run_, link, *m2)) {
-            form_generation(draft, run_, waits_);
-        }
+        form_if(draft, probed(draft, run_, link, *m2));
     } else if (const auto* request = std::get_if<wire::KeyRequest>(&message)) {
         draft.after.emplace_back(after::Keys{link, *request});
     }

@@ -127,6 +127,7 @@ class JobMachine {
 
   private:
     void hear(Draft& draft, AgentInput& input);
+    void form_if(Draft& draft, bool ready);
     void hear_lost(Draft& draft, const AgentPtr& link, const wire::AgentMessage& message);
     void hear(Draft& draft, AgentGoneInput& input);
     void become(const After& one, Effects& out, const Surroundings& at);

@@ -10,6 +10,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "job/model/find_attempt.hpp"
 
 #include <utility>
 
@@ -23,12 +24,8 @@ std::string what_it_came_to(const Job& job) {
 
 // In which the attempt ran; "": in none that is known.
 std::string allocation_of(const Job& job, std::int32_t attempt) {
-    for (const Attempt& one : job.attempts) {
-        if (one.number == attempt) {
-            return one.allocation;
-        }
-    }
-    return "";
+    const Attempt* found = find_attempt(job, attempt);
+    return found != nullptr ? found->allocation : "";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/control/machine/agent.hpp"
+#include "job/model/find_attempt.hpp"
 #include "job/model/job.hpp"
 
 #include <algorithm>
@@ -14,9 +15,8 @@ namespace lockstep {
 // Into `job`, good until that changes. nullptr: the attempt has not begun, or not that generation.
 inline const Generation* find_generation(const Job& job, std::int32_t attempt,
                                          std::int64_t number) {
-    const auto at = std::find_if(job.attempts.begin(), job.attempts.end(),
-                                 [&](const Attempt& one) { return one.number == attempt; });
-    if (at == job.attempts.end()) {
+    const Attempt* at = find_attempt(job, attempt);
+    if (at == nullptr) {
         return nullptr;
     }
     const auto found = std::find_if(at->generations.rbegin(), at->generations.rend(),
@@ -26,9 +26,8 @@ inline const Generation* find_generation(const Job& job, std::int32_t attempt,
 
 // The newest of the attempt, for what names no generation. nullptr: it has had none.
 inline const Generation* newest_generation(const Job& job, std::int32_t attempt) {
-    const auto at = std::find_if(job.attempts.begin(), job.attempts.end(),
-                                 [&](const Attempt& one) { return one.number == attempt; });
-    return at == job.attempts.end() || at->generations.empty() ? nullptr : &at->generations.back();
+    const Attempt* at = find_attempt(job, attempt);
+    return at == nullptr || at->generations.empty() ? nullptr : &at->generations.back();
 }
 
 // `slot`: the allocation's node. `rank`: as the agent says it, also a negative one. False without
@@ -59,8 +58,10 @@ inline std::int32_t own_rank(const Job& job, const Agent& link, std::int32_t gen
 template <class T>
 std::vector<T> of_own_ranks(const Job& job, const Agent& link, std::int32_t generation,
                             std::vector<T> said) {
-    std::erase_if(said,
-                  [&](const T& one) { return own_rank(job, link, generation, one.rank) < 0; });
+    const Generation* ran = find_generation(job, link.attempt(), generation);
+    std::erase_if(said, [&](const T& one) {
+        return !runs_rank(ran, job.spec.ranks_per_node(), link.node_rank, one.rank);
+    });
     return said;
 }
 

@@ -11,6 +11,7 @@
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/find_attempt.hpp"
 #include "job/model/spec/notify.hpp"
 #include "job/model/spec/spec_environment.hpp"
 #include "job/model/spec/sweep.hpp"
@@ -198,13 +199,11 @@ Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std:
     }
     const Attempt* attempt = with_logs(job, number);
     if (attempt == nullptr) {
-        const auto known = std::find_if(job.attempts.begin(), job.attempts.end(),
-                                        [number](const auto& one) { return one.number == number; });
-        if (number != 0 && (known == job.attempts.end() || is_over(job, *known))) {
-            co_return fail(Errc::not_found,
-                           "attempt " + std::to_string(number) +
-                               (known == job.attempts.end() ? " is not one of the job's"
-                                                            : " started no ranks"));
+        const Attempt* known = find_attempt(job, number);
+        if (number != 0 && (known == nullptr || is_over(job, *known))) {
+            co_return fail(Errc::not_found, "attempt " + std::to_string(number) +
+                                                (known == nullptr ? " is not one of the job's"
+                                                                  : " started no ranks"));
         }
         co_return fail(is_final(job.state) ? Errc::not_found : Errc::unavailable,
                        "rank " + std::to_string(rank) + " was not started" +
