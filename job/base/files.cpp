@@ -1,12 +1,13 @@
 #include "job/base/files.hpp"
 
+#include "job/base/mounts.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 namespace lockstep {
@@ -24,28 +25,16 @@ std::string file_system_of(const std::filesystem::path& path) {
     if (unknown || whole.empty()) {
         return "";  // else it would be the root's
     }
-    const auto mounts = read_file("/proc/self/mountinfo", kMountsBytes);
-    std::string best;
-    std::string type;
-    std::istringstream lines{mounts ? *mounts : std::string{}};
-    // 36 35 98:0 / /scratch rw,noatime shared:1 - nfs4 server:/export rw: in place of "shared:1"
-    // any number of words. A later line covers an earlier one.
-    for (std::string line; std::getline(lines, line);) {
-        std::istringstream words{line};
-        std::string word;
-        std::string point;
-        for (int i = 0; i < 5; ++i) {
-            words >> point;
-        }
-        while (words >> word && word != "-") {
-        }
-        const bool inside = point == "/" || whole == point || whole.starts_with(point + "/");
-        if (inside && point.size() >= best.size() && words >> word) {
-            best = point;
-            type = word;
+    const auto text = read_file("/proc/self/mountinfo", kMountsBytes);
+    Mount best;
+    for (Mount& one : parse_mounts(text ? *text : "")) {
+        const bool inside =
+            one.point == "/" || whole == one.point || whole.starts_with(one.point + "/");
+        if (inside && one.point.size() >= best.point.size()) {
+            best = std::move(one);  // a later one covers an earlier one
         }
     }
-    return best.empty() ? best : best + ", " + type;
+    return best.point.empty() ? "" : best.point + ", " + best.type;
 }
 
 Result<std::string> read_all(const UniqueFd& fd, const std::filesystem::path& path,

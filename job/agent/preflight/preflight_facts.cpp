@@ -2,6 +2,7 @@
 
 #include "job/base/files.hpp"
 #include "job/base/machine.hpp"
+#include "job/base/mounts.hpp"
 #include "job/base/text.hpp"
 
 #include <arpa/inet.h>
@@ -107,21 +108,12 @@ std::vector<std::string> network_mounts(const std::filesystem::path& root) {
                                                       "smb3", "glusterfs", "9p"};
     std::vector<std::string> out;
     const auto text = read_file(root / "proc/self/mountinfo", kFactBytes);
-    for (const std::string& line : split(text ? *text : "", '\n')) {
-        // proc(5): … mount-point options [optional fields] - type source options
-        const auto dash = line.find(" - ");
-        const auto fields = split(line, ' ');
-        if (dash == std::string::npos || fields.size() < 6 || out.size() >= kMounts) {
-            continue;
-        }
-        const std::string_view type = std::string_view{line}.substr(dash + 3);
-        if (std::any_of(kTypes.begin(), kTypes.end(),
-                        [&](std::string_view one) { return type.starts_with(one); })) {
-            std::string point = fields[4];
-            for (auto at = point.find("\\040"); at != std::string::npos; at = point.find("\\040")) {
-                point.replace(at, 4, " ");
-            }
-            out.push_back(std::move(point));
+    for (Mount& mount : parse_mounts(text ? *text : "")) {
+        const bool network = std::any_of(kTypes.begin(), kTypes.end(), [&](std::string_view one) {
+            return (mount.type + " ").starts_with(one);
+        });
+        if (network && out.size() < kMounts) {
+            out.push_back(std::move(mount.point));
         }
     }
     return out;
