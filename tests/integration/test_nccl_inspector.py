@@ -41,7 +41,7 @@ class WithTheDouble(Case):
         return path
 
     def test_each_rank_has_its_own_bandwidth_in_metrics_and_history(self):
-        job_id = self.submit(400, POSTED, plugin=self.plugin())
+        job_id = self.submit(4000, POSTED, plugin=self.plugin())  # 200 s of them; it is cancelled
         harness.wait_until(lambda: len(self.bandwidths(job_id)) == 4, 60, "all ranks have posted")
         one = 64 * 2**20 / 0.004 * 1.5
         for rank, value in self.bandwidths(job_id).items():
@@ -57,8 +57,10 @@ class WithTheDouble(Case):
         text = self.daemon.cli("evidence", job_id, "--now", "--rank", "3", "--what", "nccl").stdout
         self.assertRegex(text, "all_reduce +many nodes +100.663 GB/s bus bandwidth, 4 ranks")
         output = self.daemon.root / "profile"
-        self.daemon.cli("profile", job_id, "--ranks", "3", "--seconds", "1", "--output", output, check=False)
-        table = (output / "rank-00003.collectives.txt").read_text()
+        done = self.daemon.cli("profile", job_id, "--ranks", "3", "--seconds", "1", "--output", output, check=False)
+        table = output / "rank-00003.collectives.txt"
+        self.assertTrue(table.exists(), f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+        table = table.read_text()
         self.assertRegex(table, r"\nall_reduce +67108864 +4 +2 +100\.663 +100\.663 +16000\.0 +16000\.0 +\d+  RING_")
         self.daemon.cli("cancel", job_id)
         self.daemon.wait_state(job_id, harness.FINAL, 60)

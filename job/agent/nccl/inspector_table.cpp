@@ -11,10 +11,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kColumn = 24;  // of names, which are the job's own
+constexpr std::size_t kLongestName = 128;
 
-std::string column(std::string_view text) {
-    return text.empty() ? "-" : printable(text.substr(0, kColumn));
+// Of the job's own making, so anything: on one line. Not cut to a column, or communicators whose
+// names begin alike would be one.
+std::string one_name(std::string_view text) {
+    std::string out = text.empty() ? "-" : printable(text.substr(0, kLongestName));
+    std::replace_if(
+        out.begin(), out.end(), [](char one) { return one == '\n' || one == '\t'; }, ' ');
+    return out;
 }
 
 double mean(double sum, std::uint64_t values) {
@@ -30,9 +35,12 @@ bool InspectorTable::Key::operator<(const Key& other) const {
 }
 
 void InspectorTable::take(const InspectorPoint& point) {
-    Key key{
-        point.operation,        point.bytes, point.ranks, point.nodes, column(point.communicator),
-        column(point.algorithm)};
+    Key key{point.operation,
+            point.bytes,
+            point.ranks,
+            point.nodes,
+            one_name(point.communicator),
+            one_name(point.algorithm)};
     if (rows_.size() >= limits::kInspectorTableRows && !rows_.contains(key)) {
         left_out_ += point.quantity == InspectorQuantity::bandwidth ? 1U : 0U;
         return;
@@ -53,7 +61,7 @@ std::string InspectorTable::text() const {
     if (rows_.empty()) {
         return "";
     }
-    std::array<char, 256> line{};
+    std::array<char, 512> line{};
     std::snprintf(line.data(), line.size(),
                   "%-14s %12s %6s %5s %10s %10s %10s %10s %6s  %-24s %s\n", "operation",
                   "bytes from", "ranks", "nodes", "GB/s mean", "least", "us mean", "longest",

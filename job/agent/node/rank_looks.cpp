@@ -93,6 +93,7 @@ void RankLooks::perform(const node_effect::Profile& profile) {
 void RankLooks::stop() {
     evidence_.stop();
     profiles_.stop();
+    parts_.nccl.inspector().begin_tables({});  // nobody reads what is posted from now on
 }
 
 }  // namespace lockstep

@@ -11,31 +11,36 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <system_error>
 
 namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kNoMount = "no mount";
+const std::string kNoMount = "not permitted";
 
 // What `act` says where nothing can be created in `folder`. Another process does it: the mount is
 // its own, and goes with it.
 std::string said_on_full(const std::string& folder, const std::function<std::string()>& act) {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0) {
-        return kNoMount;
+        return "no pipe: " + std::generic_category().message(errno);
     }
     const pid_t child = ::fork();
     if (child == 0) {
         const bool full = ::unshare(CLONE_NEWNS) == 0 &&
                           ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                           ::mount("full", folder.c_str(), "tmpfs", 0, "nr_inodes=1") == 0;
-        const std::string said = full ? act() : kNoMount;
+        const std::string said =
+            full ? act()
+                 : (errno == EPERM ? kNoMount
+                                   : "no mount: " + std::generic_category().message(errno));
         const auto put = ::write(ends[1], said.data(), said.size());
         ::_exit(put == static_cast<ssize_t>(said.size()) ? 0 : 1);
     }
@@ -59,7 +64,7 @@ TEST(FullFileSystem, IsNamedWhereANodeCannotBeClaimed) {
         return claim ? std::string{"claimed"} : claim.error().message;
     });
     if (said == kNoMount) {
-        GTEST_SKIP() << "only root may mount";
+        GTEST_SKIP() << "it may not mount (CAP_SYS_ADMIN)";
     }
     const std::string here = std::filesystem::canonical(folder.path()).string();
     EXPECT_THAT(said, HasSubstr("No space left on device (file system " + here + ", tmpfs)"));
@@ -72,7 +77,7 @@ TEST(FullFileSystem, IsNamedWhereThereIsNoFolderForTheSockets) {
         return made ? std::string{"made"} : made.error().message;
     });
     if (said == kNoMount) {
-        GTEST_SKIP() << "only root may mount";
+        GTEST_SKIP() << "it may not mount (CAP_SYS_ADMIN)";
     }
     const std::string where = "No space left on device (file system " +
                               std::filesystem::canonical(folder.path()).string() + ", tmpfs)";

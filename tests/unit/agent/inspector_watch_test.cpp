@@ -17,6 +17,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 namespace lockstep::test {
@@ -35,6 +36,15 @@ std::string post(const NcclInspector& to, const std::string& body) {
     const Poster poster{port};
     poster.send(request(to.token, body));
     return poster.answer();
+}
+
+// The same, while `io` has the receiver.
+std::string answered(net::io_context& io, const NcclInspector& to, const std::string& body) {
+    auto answer = std::async(std::launch::async, [&] { return post(to, body); });
+    while (answer.wait_for(0s) != std::future_status::ready) {
+        io.run_for(1ms);
+    }
+    return answer.get();
 }
 
 TEST(InspectorWatch, ARankHasARowEachTenSecondsAtTheMostAndLosesNothing) {
@@ -102,13 +112,7 @@ TEST(InspectorWatch, ARowHasTheLargestOperationsOfAllPostsSinceTheOneBefore) {
     auto watch = std::make_unique<InspectorWatch>(tasks, handlers, [&] { return now; });
     watch->expect("/lib/plugin.so", 0, 1);
     const auto ask = [&](const std::string& body) {
-        std::string answer;
-        std::thread client{[&] { answer = post(watch->place_of(0), body); }};
-        while (answer.empty()) {
-            io.run_for(1ms);
-        }
-        client.join();
-        return answer;
+        return answered(io, watch->place_of(0), body);
     };
     const auto one = [](const std::string& size, const std::string& gbs) {
         return R"({"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"nccl_bus_bandwidth_gbs",
@@ -157,6 +161,21 @@ TEST(InspectorTable, HasALineForEachCommunicatorOperationSizeAndAlgorithm) {
     EXPECT_EQ(lines[6], "");
 }
 
+// Cut to a column's width they were one, with the mean of both.
+TEST(InspectorTable, KeepsCommunicatorsApartWhoseNamesBeginAlike) {
+    InspectorTable table;
+    InspectorPoint point{InspectorQuantity::bandwidth, 1e9, 0, 1, 2, 8, "", "RING_SIMPLE"};
+    point.communicator = "TENSOR_AND_DATA_PARALLEL_GROUP";
+    table.take(point);
+    point.communicator = "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP\nall_reduce\t9";
+    point.value = 3e9;
+    table.take(point);
+    const auto lines = split(table.text(), '\n');
+    ASSERT_EQ(lines.size(), 4U) << table.text();
+    EXPECT_THAT(lines[1], MatchesRegex(".* 1\\.000 .*TENSOR_AND_DATA_PARALLEL_GROUP"));
+    EXPECT_THAT(lines[2], MatchesRegex(".* 3\\.000 .*GROUP_WITH_CP all_reduce 9"));
+}
+
 TEST(InspectorTable, IsBoundedAndSaysWhatItLeavesOut) {
     InspectorTable table;
     InspectorPoint point{InspectorQuantity::bandwidth, 1e9, 0, 1, 2, 0, "", "\x1b[2J"};
@@ -183,13 +202,7 @@ TEST(InspectorWatch, ATableHasWhatWasPostedFromItsBeginToItsEnd) {
     EXPECT_EQ(watch->end_table(0), std::nullopt);
     watch->expect("/lib/plugin.so", 4, 2);
     const auto ask = [&](std::int32_t local, const std::string& body) {
-        std::string answer;
-        std::thread client{[&] { answer = post(watch->place_of(local), body); }};
-        while (answer.empty()) {
-            io.run_for(1ms);
-        }
-        client.join();
-        return answer;
+        return answered(io, watch->place_of(local), body);
     };
     const std::string whole = fixture("aggregated.json");
     ask(1, replaced(whole, "AllReduce", "Reduce"));
