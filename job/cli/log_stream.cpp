@@ -75,7 +75,7 @@ Result<LogCursor::Piece> LogCursor::next() {
     const LogOrigin origin = origin_of(*answer, rank_, origin_);
     if (newer_ && origin.attempt.value_or(0) != attempt()) {
         const LogOrigin newest = *newer_;
-        return go_to(newest);  // an older lockstepd has the newest attempt's alone
+        return go_to(newest);  // it is not what was asked for, and there is no more to be had
     }
     if (origin_ && is_other_log(*origin_, origin)) {  // the offset was of the log before
         if (origin_->attempt && origin.attempt && *origin_->attempt < *origin.attempt) {
@@ -102,17 +102,15 @@ Result<LogCursor::Piece> LogCursor::next() {
 
 Result<LogCursor::Piece> LogCursor::pass_on(LogOrigin newest) {
     for (std::int64_t number = attempt() + 1; number < newest.attempt.value_or(0); ++number) {
-        const auto answer =
-            client_.get(target_ + "&attempt=" + std::to_string(number) + "&offset=0");
+        const auto answer = client_.get(target_ + "&attempt=" + std::to_string(number) + "&tail=1");
         if (!answer && answer.error().code == Errc::not_found) {
             continue;  // it started no ranks
         }
-        LOCKSTEP_TRY(answer);
-        const LogOrigin between = origin_of(*answer, rank_, std::nullopt);
-        if (between.attempt != number) {
-            break;  // an older lockstepd has the newest attempt's alone
+        if (!answer && answer.error().code == Errc::invalid) {
+            break;  // an older lockstepd does not know the parameter
         }
-        return go_to(between);
+        LOCKSTEP_TRY(answer);
+        return go_to(origin_of(*answer, rank_, std::nullopt));
     }
     return go_to(newest);
 }

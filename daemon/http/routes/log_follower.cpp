@@ -136,8 +136,9 @@ Task<std::optional<std::string>> LogFollower::next() {
         if (!now && now.error().code != Errc::unavailable) {
             co_return std::nullopt;
         }
-        if (now && !closed_ && at_.reader && at_.path != now->place.path) {
-            // What came since the look above, and in that log nothing does any more.
+        if (now && !closed_ && at_.reader && at_.path != now->place.path &&
+            at_.path != now->place.instead) {
+            // What came since the look above in the attempt before: nothing more does.
             const std::string nowhere;
             auto text = co_await read_on(at_.path, nowhere);
             if (text && !text->empty()) {

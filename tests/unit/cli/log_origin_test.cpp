@@ -1,111 +1,18 @@
 // lockstep logs: whose log an answer is of, and ranks that have none.
 #include "job/cli/commands.hpp"
 #include "tests/unit/cli/fake_daemon.hpp"
+#include "tests/unit/cli/rank_logs.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
-#include <map>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep::cli {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Logs as lockstepd answers them: an offset behind the end is the end. Each look at the job is a
-// turn, in which a test writes; after the last one the job has ended.
-class RankLogs {
-  public:
-    struct Log {
-        std::string text;
-        int owner = -1;   // whose it is; -1: the rank's own
-        int attempt = 1;  // 0: not said, as by older versions
-    };
-    using Turn = std::function<void(std::map<int, Log>&)>;
-
-    RankLogs(FakeDaemon& daemon, std::vector<Turn> in_turn) : turns(std::move(in_turn)) {
-        const std::string job = std::string("GET /v1/jobs/") + kId;
-        daemon.on(job + "/logs", [this](const ClientRequest& request) -> Result<ClientResponse> {
-            const auto rank = static_cast<int>(number(request.target, "rank="));
-            const auto found = logs.find(rank);
-            if (found == logs.end()) {
-                return rank >= size
-                           ? ClientResponse{404, R"({"detail":"no such rank"})", {}}
-                           : ClientResponse{503,
-                                            R"({"type":"urn:lockstep:problem:unavailable",)"
-                                            R"("detail":"rank )" +
-                                                std::to_string(rank) + R"( was not started yet"})",
-                                            {}};
-            }
-            const auto asked = request.target.find("&attempt=");
-            const auto before = std::find_if(earlier.begin(), earlier.end(), [&](const auto& one) {
-                return asked != std::string::npos && one.first == rank &&
-                       std::to_string(one.second.attempt) ==
-                           request.target.substr(asked + 9,
-                                                 request.target.find('&', asked + 1) - asked - 9);
-            });
-            if (asked != std::string::npos &&
-                no_ranks.count(static_cast<int>(number(request.target, "attempt="))) > 0) {
-                return ClientResponse{404,
-                                      R"({"type":"urn:lockstep:problem:not_found",)"
-                                      R"("detail":"attempt started no ranks"})",
-                                      {}};
-            }
-            const Log& log = before == earlier.end() ? found->second : before->second;
-            const std::size_t offset = std::min(number(request.target, "offset="), log.text.size());
-            ClientResponse answer{200,
-                                  log.text.substr(offset),
-                                  {{"Lockstep-Log-Next", std::to_string(log.text.size())}}};
-            if (log.owner >= 0) {
-                answer.headers.emplace_back("Lockstep-Log-Rank", std::to_string(log.owner));
-            }
-            if (log.attempt > 0) {
-                answer.headers.emplace_back("Lockstep-Log-Attempt", std::to_string(log.attempt));
-            }
-            return answer;
-        });
-        daemon.on(job + "/ranks", [this](const ClientRequest&) -> Result<ClientResponse> {
-            std::string items;
-            for (int rank = 0; rank < (size_now > 0 ? size_now : size); ++rank) {
-                items += (rank == 0 ? R"({"rank":)" : R"(,{"rank":)") + std::to_string(rank) + "}";
-            }
-            return ClientResponse{200, R"({"items":[)" + items + "]}", {}};
-        });
-        daemon.on(job, [this](const ClientRequest&) -> Result<ClientResponse> {
-            const bool runs = next_ < turns.size();
-            if (runs) {
-                turns[next_++](logs);
-            } else if (at_end) {
-                at_end(logs);
-            }
-            Json answer = Json::parse(job_json(runs ? "running" : "succeeded"));
-            answer["resources"] = {{"nodes", 1}, {"ranks_per_node", size}};
-            answer["attempts"] = attempts;
-            return ClientResponse{200, answer.dump(), {}};
-        });
-    }
-    std::map<int, Log> logs;                     // by rank; one that is not there has not started
-    std::vector<std::pair<int, Log>> earlier{};  // of attempts before
-    std::set<int> no_ranks{};                    // attempts that ended before they had any
-    int size = 3;
-    int size_now = 0;  // ranks that /ranks has; 0: all
-    Json attempts = Json::array();
-    std::vector<Turn> turns;
-    Turn at_end{};  // as it is when the job has ended
-
-  private:
-    static std::size_t number(const std::string& target, const std::string& name) {
-        return std::stoul(target.substr(target.find(name) + name.size()));
-    }
-
-    std::size_t next_ = 0;
-};
 
 std::string stamped(int second, const std::string& text) {
     return "2025-11-21T01:00:0" + std::to_string(second) + ".000Z 1 " + text + "\n";
@@ -209,6 +116,20 @@ TEST(CliLogOrigin, ARankThatSharedAnOutputHasItsLaterAttemptPrinted) {
     run.options.log_follow = true;
     EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
     EXPECT_EQ(run.out.str(), "[0] loss 1\n[0] CUDA error\n[0] of zero\n[1] of one\n");
+}
+
+// It ended with "?attempt unknown parameter".
+TEST(CliLogOrigin, AnOlderLockstepdHasTheNewestAttemptAlone) {
+    FakeDaemon daemon;
+    RankLogs logs(daemon, {});
+    logs.older = true;
+    logs.turns = {[&](auto& files) { files[0].text = "loss 1\n"; },
+                  [&](auto& files) { files[0] = {"loss 4\n", -1, 4}; }};
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.log_follow = true;
+    EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+    EXPECT_EQ(run.out.str(), "loss 1\nloss 4\n");
 }
 
 // An elastic job that has shrunk: the upper ranks of the larger attempt were left out.

@@ -345,10 +345,20 @@ TEST(CliOptions, StandardInputIsADash) {
     EXPECT_TRUE(options.follow);
 }
 
+TEST(CliOptions, LogsAreOfTheAttemptThatIsNamed) {
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    app.parse("logs ls-01JCXW --rank 0-3 --attempt 2");
+    EXPECT_EQ(options.log_attempt, 2);
+}
+
 TEST(CliOptions, WhatMakesNoSenseIsRefused) {
-    for (const char* line : {"", "nonsense", "submit", "submit a.json --wait --follow",
-                             "jobs --state sleeping", "jobs --limit 0", "series ls-01JCXW",
-                             "logs ls-01JCXW --tail -3", "completion tcsh", "show a b"}) {
+    for (const char* line :
+         {"", "nonsense", "submit", "submit a.json --wait --follow", "jobs --state sleeping",
+          "jobs --limit 0", "series ls-01JCXW", "logs ls-01JCXW --tail -3",
+          "logs ls-01JCXW --attempt 0", "logs ls-01JCXW --attempt one",
+          "logs ls-01JCXW --attempt 1 --failed", "completion tcsh", "show a b"}) {
         Options options;
         CLI::App app;
         declare(app, options);

@@ -9,6 +9,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <string>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -186,41 +189,10 @@ TEST_F(RoutesTest, AFollowedLogEndsWhereNoMoreMayCome) {
     EXPECT_EQ(got, "two\nthree\n");
 }
 
-// With launch node the next attempt may have the launcher's output alone, too: the stream stayed at
-// the first attempt's.
-TEST_F(RoutesTest, AFollowedLogGoesOnWithTheLaunchersOutputOfTheNextAttempt) {
-    const auto of_attempt = [this](const std::string& name, const std::string& text) {
-        std::filesystem::create_directory(folder_ / name);
-        std::ofstream{folder_ / name / "rank-00000.log"} << text;
-        LogPlace place;
-        place.path = (folder_ / name / "rank-00001.log").string();
-        place.instead = (folder_ / name / "rank-00000.log").string();
-        place.instead_rank = 0;
-        return place;
-    };
-    control_.place = of_attempt("a1", "first\n");
-    control_.place.may_grow = true;
-    const LogPlace second = of_attempt("a2", "second\n");
-    std::string got;
-    ClientRequest request;
-    request.target = of_job("/logs?follow=true");
-    request.headers.emplace_back("Authorization", "Bearer user-token");
-    const auto done = http_stream_now({"127.0.0.1", std::to_string(server_->port())}, request,
-                                      [&](std::string_view bytes) {
-                                          got += bytes;
-                                          if (got == "first\n") {
-                                              server_->on_thread([&] { control_.place = second; });
-                                          }
-                                          return true;
-                                      });
-    ASSERT_TRUE(done);
-    EXPECT_EQ(got, "first\nsecond\n");
-}
-
-// Attempts that came and went between two looks were left out, and the first line of an attempt
-// went on with the last one of that before.
-TEST_F(RoutesTest, AFollowedLogHasEachAttemptInTurnAndOnALineOfItsOwn) {
-    const auto of_attempt = [this](std::int32_t number, const std::string& text) {
+class FollowedLog : public RoutesTest {
+  protected:
+    // Of rank 0 in that attempt; "": it has printed nothing, there is no file.
+    LogPlace attempt_log(std::int32_t number, const std::string& text) {
         const auto folder = folder_ / ("a" + std::to_string(number));
         std::filesystem::create_directory(folder);
         if (!text.empty()) {
@@ -230,62 +202,78 @@ TEST_F(RoutesTest, AFollowedLogHasEachAttemptInTurnAndOnALineOfItsOwn) {
         place.path = (folder / "rank-00000.log").string();
         place.attempt = number;
         return place;
-    };
-    control_.place = of_attempt(1, "one\ncut");
-    control_.place.may_grow = true;
-    // The second printed nothing, the fourth started no ranks.
-    control_.earlier_places = {{1, control_.place},
-                               {2, of_attempt(2, "")},
-                               {3, of_attempt(3, "three\n")},
-                               {5, of_attempt(5, "five\n")}};
-    const LogPlace newest = of_attempt(6, "six\n");
-    std::string got;
-    ClientRequest request;
-    request.target = of_job("/logs?follow=true");
-    request.headers.emplace_back("Authorization", "Bearer user-token");
-    const auto done = http_stream_now({"127.0.0.1", std::to_string(server_->port())}, request,
-                                      [&](std::string_view bytes) {
-                                          got += bytes;
-                                          if (got == "one\ncut") {
-                                              server_->on_thread([&] { control_.place = newest; });
-                                          }
-                                          return true;
-                                      });
-    ASSERT_TRUE(done);
-    EXPECT_EQ(got, "one\ncut\nthree\nfive\nsix\n");
-}
-
-// Whoever goes on after a proxy's timeout has the old attempt's last bytes already.
-TEST_F(RoutesTest, AFollowedLogThatGoesOnBehindACutLineBeginsTheNextAttemptOnItsOwn) {
-    const auto of_attempt = [this](std::int32_t number, const std::string& text) {
-        const auto folder = folder_ / ("a" + std::to_string(number));
-        std::filesystem::create_directory(folder);
-        std::ofstream{folder / "rank-00000.log"} << text;
-        LogPlace place;
-        place.path = (folder / "rank-00000.log").string();
-        place.attempt = number;
-        return place;
-    };
-    const auto from = [&](const std::string& offset) {
+    }
+    // All that comes until the end. `look` sees what has come so far.
+    std::string followed(const std::string& more,
+                         const std::function<void(const std::string& got)>& look = {}) {
         std::string got;
         ClientRequest request;
-        request.target = of_job("/logs?follow=true&offset=" + offset);
+        request.target = of_job("/logs?follow=true" + more);
         request.headers.emplace_back("Authorization", "Bearer user-token");
         const auto done = http_stream_now({"127.0.0.1", std::to_string(server_->port())}, request,
                                           [&](std::string_view bytes) {
                                               got += bytes;
+                                              if (look) {
+                                                  look(got);
+                                              }
                                               return true;
                                           });
         EXPECT_TRUE(done);
         return got;
+    }
+};
+
+// With launch node the next attempt may have the launcher's output alone, too: the stream stayed at
+// the first attempt's.
+TEST_F(FollowedLog, GoesOnWithTheLaunchersOutputOfTheNextAttempt) {
+    const auto of_attempt = [this](std::int32_t number, const std::string& text) {
+        LogPlace place = attempt_log(number, text);
+        place.instead = std::exchange(
+            place.path, (folder_ / ("a" + std::to_string(number)) / "rank-00001.log").string());
+        place.instead_rank = 0;
+        return place;
     };
-    control_.earlier_places = {{{1, of_attempt(1, "one\ncut")}}};
-    control_.place = of_attempt(2, "two\n");
+    control_.place = of_attempt(1, "first\n");
+    control_.place.may_grow = true;
+    const LogPlace second = of_attempt(2, "second\n");
+    EXPECT_EQ(followed("",
+                       [&](const std::string& got) {
+                           if (got == "first\n") {
+                               server_->on_thread([&] { control_.place = second; });
+                           }
+                       }),
+              "first\nsecond\n");
+}
+
+// Attempts that came and went between two looks were left out, and the first line of an attempt
+// went on with the last one of that before.
+TEST_F(FollowedLog, HasEachAttemptInTurnAndOnALineOfItsOwn) {
+    control_.place = attempt_log(1, "one\ncut");
+    control_.place.may_grow = true;
+    // The second printed nothing, the fourth started no ranks.
+    control_.earlier_places = {{1, control_.place},
+                               {2, attempt_log(2, "")},
+                               {3, attempt_log(3, "three\n")},
+                               {5, attempt_log(5, "five\n")}};
+    const LogPlace newest = attempt_log(6, "six\n");
+    EXPECT_EQ(followed("",
+                       [&](const std::string& got) {
+                           if (got == "one\ncut") {
+                               server_->on_thread([&] { control_.place = newest; });
+                           }
+                       }),
+              "one\ncut\nthree\nfive\nsix\n");
+}
+
+// Whoever goes on after a proxy's timeout has the old attempt's last bytes already.
+TEST_F(FollowedLog, ThatGoesOnBehindACutLineBeginsTheNextAttemptOnItsOwn) {
+    control_.earlier_places = {{{1, attempt_log(1, "one\ncut")}}};
+    control_.place = attempt_log(2, "two\n");
     // The head of the answer names the first attempt; the second begins before the stream looks.
     control_.first_place = control_.earlier_places->at(1);
-    EXPECT_EQ(from("7"), "\ntwo\n");
+    EXPECT_EQ(followed("&offset=7"), "\ntwo\n");
     control_.first_place = control_.earlier_places->at(1);
-    EXPECT_EQ(from("4"), "cut\ntwo\n");
+    EXPECT_EQ(followed("&offset=4"), "cut\ntwo\n");
 }
 
 // Each stream of a quiet log looked five times a second for as long as its job took.
