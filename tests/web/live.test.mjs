@@ -412,6 +412,12 @@ test('of a job whose history has expired the page says that it has, not that not
   await daemon.waitFor(old.id, (job) => job.state === 'succeeded', 'it ends');
   const names = async () => (await daemon.api('GET', `v1/jobs/${old.id}/metrics`)).items;
   assert.ok((await names()).includes('loss'));
+  // Rows that were in no chunk yet would be made into one after the start.
+  const packed = () => execFileSync('/usr/bin/python3', ['-c', `import sqlite3, sys
+with sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True) as db:
+    print(*db.execute("SELECT (SELECT count(*) > 0 FROM history_chunks WHERE job = ?1) AND NOT EXISTS (SELECT 1 FROM telemetry_log WHERE job = ?1)", sys.argv[2:]).fetchone())`,
+  `${daemon.data}/lockstep.db`, old.id], {encoding: 'utf8'}).trim() === '1';
+  await until(packed, 'its history is in chunks');
   // As --history-days would in a month.
   await daemon.kill9();
   execFileSync('/usr/bin/python3', ['-c', `import sqlite3, sys

@@ -358,6 +358,32 @@ test('where all streams are held back, the log of another attempt is read from i
   await tab.context().close();
 });
 
+// The stream went on into the next attempt, whose lines were glued to these. And a rank that there is not had "printed nothing yet".
+test('a log is followed to the end of its attempt, and there is no rank beyond the last', async () => {
+  const own = await daemon.submit('two-attempts', 'good', {steps: 1_000_000, pace: 0.05, perNode: 2});
+  const tab = await browser.tab();
+  await signIn(tab, daemon);
+  await tab.route((url) => url.pathname.endsWith('/v1/events'), () => undefined);
+  const followed = [];
+  await tab.route((url) => url.pathname.endsWith('/logs'), (route) => {
+    const asked = new URL(route.request().url()).searchParams;
+    const attempt = followed.length === 0 ? '1' : '2';
+    const whole = attempt === '1' ? 'the first\n' : 'the second begins\n';
+    const text = asked.get('follow') === 'true' ? (attempt === '1' ? 'its end\n' : '') : whole.slice(Number(asked.get('offset') ?? 0));
+    if (asked.get('follow') === 'true') followed.push(`${asked.get('rank')} ${asked.get('attempt')}`);
+    return route.fulfill({body: text, headers: {'Content-Type': 'text/plain', 'Lockstep-Log-Attempt': attempt,
+      'Lockstep-Log-Offset': `${Math.min(Number(asked.get('offset') ?? 0), whole.length)}`, 'Lockstep-Log-Next': `${whole.length}`}});
+  });
+  await tab.goto(`${daemon.url}#/jobs/${own.id}/logs?rank=99`);
+  const log = tab.getByRole('log', {name: 'Log of rank 1'});
+  await log.getByText('its end').waitFor();
+  await log.getByText('the second begins').waitFor();
+  assert.equal(await log.getByText('its end').count(), 0, 'of another log');
+  assert.equal(followed[0], '1 1');
+  await daemon.api('POST', `v1/jobs/${own.id}/cancel`);
+  await tab.context().close();
+});
+
 test('who is signed out without having asked for it is told why', async () => {
   const made = await daemon.api('POST', 'v1/tokens', {name: 'short', user: 'ada', role: 'user'});
   const tab = await browser.tab();
