@@ -9,11 +9,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <limits>
 #include <optional>
 #include <string>
@@ -306,19 +307,19 @@ TEST_P(StopInEvaluation, ItIsLeftWithACheckpointOnAllRanks) {
         config.stages = GetParam() == TrainStrategy::pipeline ? 2 : 0;
         config.batch_size = 64 / shards;
         options.checkpoints = folder.path();
-        std::atomic<bool> requested{false};
+        std::promise<void> request;
+        const std::shared_future<void> requested = request.get_future().share();
         options.on_step = [&](std::int32_t rank, const StepResult& step) {
             if (step.step != 10) {
                 return;
             }
             if (rank == options.ranks - 1) {
                 stop_signal::request();
-                requested = true;
-                requested.notify_all();
+                request.set_value();
             } else if (GetParam() == TrainStrategy::pipeline) {
                 // Its stages need not wait for the last one to begin: on a busy machine the short
                 // evaluation was over before the stop came.
-                requested.wait(false);
+                requested.wait_for(std::chrono::minutes{1});
             }
         };
         stop_signal::reset();
