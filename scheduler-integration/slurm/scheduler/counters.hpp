@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Counted since the start; for the daemon's metrics.
+// For the daemon's metrics. Counted since the start, but for what is of now, or the last.
 struct SlurmCounters {
     std::uint64_t polls = 0;
     std::uint64_t polls_failed = 0;

@@ -9,7 +9,7 @@ namespace lockstep {
 struct SlurmLink {
     bool reachable = true;
     std::string why;   // not reachable: what is told of it
-    int failures = 0;  // queries in a row
+    int failures = 0;  // questions and submissions since the last answer; sets the pause
 };
 
 }  // namespace lockstep

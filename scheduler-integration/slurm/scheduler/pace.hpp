@@ -18,7 +18,7 @@ class SlurmPace {
     // What there is to ask about.
     struct Needs {
         const SlurmTrackedMap& tracked;
-        int failures = 0;              // queries in a row
+        int failures = 0;              // SlurmLink::failures
         bool leftover = false;         // a job of an ended attempt is to be cancelled
         bool nodes = false;            // somebody reads them, and they are old
         std::int64_t min_job_age = 0;  // seconds until Slurm forgets an ended job; 0: not known
