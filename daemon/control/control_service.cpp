@@ -44,6 +44,7 @@ Task<void> ControlService::stop() {
     co_await context_.tasks.join();
     lifecycle_.forget_agents();
     context_.files.join();
+    context_.attempt_files.join();
     history_.stop();
 }
 

@@ -584,6 +584,9 @@ inline constexpr std::size_t kWaitReasons = 32;      // words of Slurm's in /met
 inline constexpr auto kIdleUser = std::chrono::minutes{10};
 inline constexpr auto kSignerPatience =
     std::chrono::seconds{20};  // lockstep-exec about a signature
+// What a look at a job has for files that lockstep-exec opens, beyond the one that was begun last:
+// the job's agents are not heard meanwhile.
+inline constexpr auto kLeftBehindPatience = std::chrono::seconds{10};
 // JSON of a body, a statement and a credential.
 inline constexpr std::size_t kSignatureFileBytes = 16U << 20U;
 

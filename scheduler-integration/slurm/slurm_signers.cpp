@@ -21,7 +21,7 @@ std::string text_of(const Json& json, const char* name) {
 constexpr const char* kSpare = "spare";
 constexpr int kTries = 4;  // signatures for one question
 // After an open that took all its patience. All attempts are on one file system: while it stands
-// still each open would take as long, on the control thread, too.
+// still each open would take as long, and hold a thread.
 constexpr auto kOpenAgain = std::chrono::seconds{10};
 
 bool is_signature_name(const std::string& name) {

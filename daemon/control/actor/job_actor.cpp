@@ -28,7 +28,7 @@ JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
                }),
       effects_(context_, machine_, inputs_, finished_),
       face_(context_, machine_),
-      placement_(context_, machine_, *this, this->job().state == JobState::held),
+      placement_(context_, machine_, *this, files_, this->job().state == JobState::held),
       append_(*this, *this, {context_, hooks_, machine_, effects_, face_, placement_}),
       wake_(context.io),
       retry_(context.io) {}

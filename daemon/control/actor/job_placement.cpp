@@ -147,7 +147,7 @@ Task<std::optional<wire::GaveUpFile>> JobPlacement::first_last_words() {
         }
         return Words{};
     };
-    co_return co_await on_thread<Words>(context_.files, read);
+    co_return co_await on_thread<Words>(context_.attempt_files, read);
 }
 
 void JobPlacement::look_whether_aside(const Observation& seen) {
@@ -211,7 +211,7 @@ Task<void> JobPlacement::learn_launch_words() {
         }
         return out;
     };
-    Words words = co_await on_thread<Words>(context_.files, read);
+    Words words = co_await on_thread<Words>(context_.attempt_files, read);
     if (job().attempt() != nullptr && job().attempt()->number == number) {
         machine_.run().launch_words.merge(words);
     }
@@ -289,6 +289,26 @@ Task<Observation> JobPlacement::allocation() {
     co_return seen;
 }
 
+// The moment for a look at `seen` which reads what agents have left behind: all that it will ask
+// for is there. Which that is the machine says, by a look that is thrown away; what a result tells
+// may lead to more.
+Task<Surroundings> JobPlacement::have_files(const Observation& seen, bool needed) {
+    files_.forget();
+    for (;;) {
+        const Surroundings at = steps_.now();
+        if (!needed || seen.kind == Observation::Kind::unreachable ||
+            !AttemptLeftovers::is_closed(*job().attempt())) {
+            co_return at;
+        }
+        Draft tried = machine_.draft(at);
+        machine_.read_left_behind(tried, seen);
+        if (!files_.has_missing()) {
+            co_return at;
+        }
+        co_await files_.read_missing(context_.attempt_files, limits::kLeftBehindPatience);
+    }
+}
+
 Task<void> JobPlacement::look_at_allocation() {
     if (job().generation() == nullptr && !std::exchange(machine_.run().queue_checked, true)) {
         warn_of_queue(job());
@@ -314,11 +334,12 @@ Task<void> JobPlacement::look_at_allocation() {
         co_await end_unclaimed(seen);
         co_return;
     }
-    Draft next = draft();
+    const bool nodes_too = nodes_are_due() || over;
+    const Surroundings at = co_await have_files(seen, nodes_too);
+    Draft next = machine_.draft(at);
     if (seen.kind == Observation::Kind::state) {
         tell_foreign_nodes(next);
     }
-    const bool nodes_too = nodes_are_due() || over;
     machine_.look(next, seen, nodes_too);
     steps_.prepare(next);
     if (!next.events.empty()) {
@@ -336,7 +357,8 @@ Task<void> JobPlacement::restart_ranks(Cause cause) {
         context_.scheduler.expect_end(job().id, job().attempt()->number, false);
     }
     const Observation seen = co_await allocation();
-    Draft next = draft();
+    const Surroundings at = co_await have_files(seen, nodes_too || allocation_ended(seen));
+    Draft next = machine_.draft(at);
     const auto after = machine_.look_while_aborting(next, seen, nodes_too);
     steps_.prepare(next);
     if (!next.events.empty()) {
@@ -401,9 +423,11 @@ Task<void> JobPlacement::stop_attempt(Cause cause) {
     // attempt must not start beside theirs.
     const bool left = machine_.run().links.empty() || overdue || !job().spec.recovery.wanted;
     const bool over = (seen.kind == Observation::Kind::absent && left) || allocation_ended(seen);
-    Draft next = draft();
+    const Surroundings then = co_await have_files(seen, over);
+    Draft next = machine_.draft(then);
     if (over) {
-        machine_.read_end(next, seen);
+        machine_.read_left_behind(next, seen);
+        add_verdict(next, machine_.run(), seen);
     }
     machine_.set_pending_reason(
         !over && seen.kind == Observation::Kind::state && !seen.ending.empty()

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "daemon/control/actor/attempt_handover.hpp"
+#include "daemon/control/actor/attempt_leftovers.hpp"
 #include "daemon/control/actor/job_steps.hpp"
 #include "daemon/control/actor/node_witness.hpp"
 #include "daemon/control/base/context.hpp"
@@ -22,10 +23,12 @@ inline constexpr auto kLookAtNodes = std::chrono::milliseconds{100};
 
 class JobPlacement {
   public:
-    JobPlacement(ControlContext& context, JobMachine& machine, JobSteps& steps, bool aside)
+    JobPlacement(ControlContext& context, JobMachine& machine, JobSteps& steps,
+                 AttemptLeftovers& files, bool aside)
         : context_{context},
           machine_{machine},
           steps_{steps},
+          files_{files},
           handover_{context, machine, steps},
           aside_{aside} {}
 
@@ -70,12 +73,14 @@ class JobPlacement {
     void tell_foreign_nodes(Draft& draft);
     Task<void> wait_in_queue(Observation seen);
     Task<Observation> allocation();
+    Task<Surroundings> have_files(const Observation& seen, bool needed);
     Task<void> end_generation(Cause cause, JobMachine::AfterEnd after);
     Task<void> next_attempt(Cause cause);
 
     ControlContext& context_;
     JobMachine& machine_;
     JobSteps& steps_;
+    AttemptLeftovers& files_;  // the machine's
     AttemptHandover handover_;
     NodeWitness witness_;
     bool aside_;

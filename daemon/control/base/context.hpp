@@ -70,6 +70,8 @@ struct ControlContext {
     telemetry::DaemonMetrics& metrics;
     ControlSettings settings;
     net::thread_pool files{1};  // file work that waits for the disk
+    // What lies in attempts' folders, which lockstep-exec may have to open: as long as it likes.
+    net::thread_pool attempt_files{2};
     RunsFolder runs_folder{io, settings.runs_dir};
     TaskGroup tasks{io};
     EventBus bus{};

@@ -117,8 +117,8 @@ class JobMachine {
     Effects stop(const Cause& cause, const Surroundings& at);
     // STOP, with its grace for ranks, to whoever has not been sent it over this connection.
     Effects say_stop(const std::string& reason);
-    // What `seen` says once the allocation is over.
-    void read_end(Draft& draft, const Observation& seen);
+    // What agents that are gone have left behind: of a look at `seen` that part, which reads files.
+    void read_left_behind(Draft& draft, const Observation& seen) const;
 
     // With the generation that lives, if one does.
     void end_attempt(Draft& draft, const Cause& cause);

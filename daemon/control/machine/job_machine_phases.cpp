@@ -158,9 +158,8 @@ Effects JobMachine::acknowledge_late(const AgentInput& input, const std::string&
     return out;
 }
 
-void JobMachine::read_end(Draft& draft, const Observation& seen) {
+void JobMachine::read_left_behind(Draft& draft, const Observation& seen) const {
     loss_.read_results(draft, run_, seen);
-    add_verdict(draft, run_, seen);
 }
 
 void JobMachine::end_attempt(Draft& draft, const Cause& cause) {

@@ -142,7 +142,7 @@ Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
                    ? Result<std::string>{fail(Errc::not_found, "no attempt")}
                    : read_plain_file(std::filesystem::path{directory} / file, limits::kScriptBytes);
     };
-    auto text = co_await on_thread<Result<std::string>>(context_.files, read);
+    auto text = co_await on_thread<Result<std::string>>(context_.attempt_files, read);
     if (text || text.error().code != Errc::not_found) {
         co_return text;
     }
