@@ -237,7 +237,7 @@ class Framework(harness.TestCase):
 
     def assert_goes_on(self, framework, program, *arguments, rank=1, after=8, checkpoint=None, **fields):
         """Rank `rank` is killed once the job has a checkpoint: a second generation resumes and succeeds."""
-        job = self.submit(framework, program, *arguments, recovery={"max_restarts": 1}, **fields)
+        job = self.submit(framework, program, *arguments, recovery={"max_restarts": 1}, environment=self.held(), **fields)
 
         def is_on_its_way():
             steps = max((points[-1][0] for points in self.daemon.series(job).values() if points), default=0)
@@ -247,9 +247,14 @@ class Framework(harness.TestCase):
         self.kill_rank(job, rank)
         return self.assert_restarted(job, rank)
 
+    def held(self):
+        """The environment of a job whose ranks stay, trained, until kill_rank() has killed one."""
+        return {"HELD_UNTIL": str(self.root / "released")}
+
     def kill_rank(self, job, rank):
         ranks = self.daemon.get(f"/v1/jobs/{job}/ranks")["items"]
         os.kill(next(item["pid"] for item in ranks if item["rank"] == rank), signal.SIGKILL)
+        (self.root / "released").touch()
 
     def assert_restarted(self, job, rank):
         generations = self.ends(job)["attempts"][-1]["generations"]

@@ -153,7 +153,7 @@ class Lightning(frameworks.Framework):
     def test_a_killed_rank(self):
         folder = self.root / "checkpoints"
         job = self.submit("lightning", "lightning_tips.py", *self.two_ranks(), "--epochs", 12, "--folder", folder,
-                          recovery={"max_restarts": 1})
+                          recovery={"max_restarts": 1}, environment=self.held())
         harness.wait_until((folder / "last.ckpt").exists, frameworks.SECONDS, "a checkpoint")
         self.kill_rank(job, 1)
         self.assert_restarted(job, 1)

@@ -3,6 +3,7 @@
 import argparse
 import os
 
+import hold
 import torch
 from accelerate import Accelerator
 
@@ -45,4 +46,5 @@ for epoch in range(first, args.epochs):
                 file.write(str(epoch))
             os.replace(os.path.join(args.folder, "epoch.new"), os.path.join(args.folder, "epoch"))
         accelerator.wait_for_everyone()  # the next state is written over the one before this
+hold.until_released()
 accelerator.end_training()

@@ -4,6 +4,7 @@ import argparse
 import os
 
 import deepspeed
+import hold
 import torch
 
 parser = argparse.ArgumentParser()
@@ -35,5 +36,6 @@ for step in range(first, args.steps):
     print(f"step {step} loss {loss.item():.5f}", flush=True)
     if args.folder and step % 5 == 4:
         engine.save_checkpoint(args.folder, client_state={"step": step})
+hold.until_released()
 print(f"rank {rank} of {torch.distributed.get_world_size()}", flush=True)
 torch.distributed.destroy_process_group()

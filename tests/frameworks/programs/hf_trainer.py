@@ -3,6 +3,7 @@
 import argparse
 import pathlib
 
+import hold
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
@@ -39,6 +40,7 @@ def main():
     data = Text(bad=arguments.process_index == args.bad_data)
     trainer = Trainer(model=model, args=arguments, train_dataset=data)
     trainer.train(resume_from_checkpoint=newest_whole(args.folder))
+    hold.until_released()
     print(f"rank {arguments.process_index} of {arguments.world_size} at step {trainer.state.global_step}", flush=True)
 
 

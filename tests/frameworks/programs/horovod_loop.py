@@ -3,6 +3,7 @@
 import argparse
 import os
 
+import hold
 import horovod.torch as hvd
 import torch
 
@@ -38,3 +39,4 @@ for step in range(first + 1, args.steps + 1):
     if args.checkpoint and hvd.rank() == 0 and step % 5 == 0:
         torch.save({"model": model.state_dict(), "step": step}, args.checkpoint + ".new")
         os.replace(args.checkpoint + ".new", args.checkpoint)
+hold.until_released()

@@ -6,6 +6,7 @@ Prints the loss on every process. Process 0 saves with numpy and everybody resum
 import argparse
 import os
 
+import hold
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,4 +59,5 @@ for step in range(first + 1, args.steps + 1):
     if args.checkpoint and process == 0 and step % 5 == 0:
         np.savez(args.checkpoint + ".new.npz", weights=np.asarray(weights), step=step)
         os.replace(args.checkpoint + ".new.npz", args.checkpoint)
+hold.until_released()
 print("done", flush=True)

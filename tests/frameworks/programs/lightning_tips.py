@@ -5,6 +5,7 @@ Prints what Lightning prints: its progress bar, on rank 0. --bad-data RANK: that
 
 import argparse
 
+import hold
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
@@ -52,6 +53,7 @@ def main():
     # ckpt_path "last": the newest if there is one.
     trainer.fit(Classifier(args.bad_data), DataLoader(data, 32, shuffle=True, num_workers=1, persistent_workers=True),
                 ckpt_path="last" if args.folder else None)
+    hold.until_released()
     print(f"{type(trainer.strategy.cluster_environment).__name__} rank {trainer.global_rank} of {trainer.world_size}",
           flush=True)
 

@@ -5,6 +5,7 @@ line and the saved state. The digits are drawn on the spot, there being no netwo
 import argparse
 import os
 
+import hold
 import numpy as np
 import paddle
 import paddle.distributed as dist
@@ -73,6 +74,7 @@ def train():
         if args.state and rank == 0:
             paddle.save({"model": model.state_dict(), "epoch": epoch}, args.state + ".new")
             os.replace(args.state + ".new", args.state)
+    hold.until_released()
 
 
 if __name__ == "__main__":

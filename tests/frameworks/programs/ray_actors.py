@@ -8,6 +8,7 @@ import os
 import pathlib
 import time
 
+import hold
 import ray
 
 parser = argparse.ArgumentParser()
@@ -49,4 +50,5 @@ for step in range(first, args.steps + 1):
         args.checkpoint.with_suffix(".new").write_text(json.dumps({"weight": weight, "step": step, "nodes": len(alive)}))
         args.checkpoint.with_suffix(".new").rename(args.checkpoint)
     time.sleep(args.pause)
+hold.until_released()
 ray.shutdown()

@@ -7,6 +7,7 @@ has the wrong shape.
 import argparse
 import os
 
+import hold
 import tensorflow as tf
 
 parser = argparse.ArgumentParser()
@@ -72,3 +73,4 @@ for number in range(int(step_number.numpy()) + 1, args.steps + 1):
     print(f"step {number} loss {loss:.5f}", flush=True)
     if manager and number % 5 == 0:
         manager.save()
+hold.until_released()

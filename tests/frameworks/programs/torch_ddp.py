@@ -6,6 +6,7 @@
 import argparse
 import os
 
+import hold
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -61,5 +62,6 @@ for epoch in range(first, args.epochs):
                        args.checkpoint + ".new")
             os.replace(args.checkpoint + ".new", args.checkpoint)
         dist.barrier()
+hold.until_released()
 print(f"rank {rank} of {world} checksum {sum(p.double().sum() for p in model.parameters()).item():.6f}", flush=True)
 dist.destroy_process_group()
