@@ -217,7 +217,7 @@ class Trainer(frameworks.Framework):
     def test_a_killed_rank(self):
         folder = self.root / "trainer"
         job = self.assert_goes_on("pytorch", "hf_trainer.py", "--folder", folder, "--steps", 400,
-                                  checkpoint=lambda: (folder / "checkpoint-8").exists())
+                                  checkpoint=lambda: any(folder.glob("checkpoint-*/trainer_state.json")))
         self.assert_logs(job, "rank 0 of 2 at step 400", "rank 1 of 2 at step 400")
         self.saw("torch transformers", "kill of a rank", "generation 2 resumes from Trainer's newest checkpoint")
 
