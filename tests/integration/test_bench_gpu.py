@@ -22,8 +22,10 @@ import bandwidth  # noqa: E402
 import figures  # noqa: E402
 import killed  # noqa: E402
 import meeting  # noqa: E402
+import nvml  # noqa: E402
 import overhead  # noqa: E402
 import setup  # noqa: E402
+import trainer  # noqa: E402
 
 # What nccl-tests 2.17 prints of one size.
 PERF = """#                                                              out-of-place                       in-place
@@ -164,6 +166,9 @@ class Bench(unittest.TestCase):
     def test_what_no_time_is_left_for_is_not_run(self):
         rows, _, output = self.run_bench("--rehearse", "--gpu-seconds", "1")
         self.assertEqual({row["why"] for row in rows.values()}, {"out of time (--gpu-seconds)"}, output)
+        # What is cut short is the end: the trainer, which takes longest, was always out of time there.
+        named = [name.removeprefix("gpu REHEARSAL on doubles: ") for name in rows]
+        self.assertEqual(named[:1 + len(trainer.FIGURES)], [nvml.LOOK, *(name for name, *_ in trainer.FIGURES)])
 
     def test_a_part_that_does_not_exist_is_refused(self):
         done = subprocess.run([sys.executable, "-B", BENCH / "run", "--gpu-parts", "init,nonsense", "gpu"], capture_output=True, text=True,

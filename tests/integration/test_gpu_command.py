@@ -204,6 +204,30 @@ gpu_tests.row("One.test_b", "seen" if (here / "told").exists() else "failed")
             ("figure: gpu: fast", "seen: 2 ×", "≥ 1 ok"), ("figure: gpu: slow", "failed", "0.5 ×, ≥ 1 MISSED"),
             ("figure: gpu: none", "NOT RUN", "no torch 2")])
 
+    def test_the_figures_have_an_hour_where_nothing_limits(self):
+        """They had 570 s, of which the trainer's, which take six to nine minutes, got none."""
+        commands = []
+
+        def ran(command, **more):
+            commands.append([*map(str, command), more["timeout"]])
+            return subprocess.CompletedProcess(command, 0, "")
+
+        for left in (GPU.Left(), GPU.Left(100)):
+            with unittest.mock.patch.object(GPU.subprocess, "run", ran):
+                GPU.run_figures(GPU.Table(), self.folder, {}, left)
+        given = [(int(command[command.index("--gpu-seconds") + 1]), command[-1]) for command in commands]
+        self.assertEqual(given[0][0], 3600)
+        self.assertLessEqual(given[1][0], 100)
+        for seconds, patience in given:
+            self.assertGreater(patience, seconds, "it ends itself, and has its rows then")
+        bench, found = loaded("bench_run", TESTS / "bench" / "run"), []
+        with unittest.mock.patch.object(bench, "BENCHES", {"gpu": lambda table, options: found.append(options.gpu_seconds)}), \
+                unittest.mock.patch.object(bench.signal, "signal"), unittest.mock.patch.dict(os.environ):
+            for arguments in ([], ["--gpu-seconds", "570"]):
+                with unittest.mock.patch.object(sys, "argv", ["run", *arguments, "gpu"]):
+                    bench.main()
+        self.assertEqual(found, [3600, 570])
+
     def test_a_measurement_that_fails_takes_no_others_rows_with_it(self):
         bench = loaded("bench_run", TESTS / "bench" / "run")
 

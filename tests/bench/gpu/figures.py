@@ -4,7 +4,7 @@ Each part is a file here: what NVML's calls cost, how soon eight ranks have met 
 how soon all go on after one is killed, what reporting and NCCL's telemetry add to a step, and the trainer beside PyTorch. A part says
 which figures it has (FIGURES: name, sign and target), so that each has its row, with a reason where it could not be measured.
 
-All of it is bounded (--gpu-seconds): what no time is left for is NOT RUN. --gpu-parts takes some. --rehearse runs all of it
+All of it is bounded (--gpu-seconds, an hour if not given): what no time is left for is NOT RUN. --gpu-parts takes some. --rehearse runs all of it
 without a GPU: setup.py."""
 
 import re
@@ -19,8 +19,9 @@ import overhead
 import setup
 import trainer
 
-# The longest last: what is cut short then is its end.
-PARTS = {"nvml": nvml, "init": meeting, "bandwidth": bandwidth, "kill": killed, "overhead": overhead, "trainer": trainer}
+# In this order: what is cut short is the end. The trainer beside PyTorch is asked for most and takes longest, so behind others it
+# would be out of time whenever that is short.
+PARTS = {"nvml": nvml, "trainer": trainer, "init": meeting, "bandwidth": bandwidth, "kill": killed, "overhead": overhead}
 PROBLEMS = (RuntimeError, AssertionError, OSError, ValueError, KeyError, IndexError, subprocess.SubprocessError, harness.Unreachable)
 
 
