@@ -277,6 +277,60 @@ gpu_tests.row("One.test_b", "seen" if (here / "told").exists() else "failed")
         self.assertEqual(commands[1][-2:], ["--target", "lockstepd"])
         self.assertEqual([row[:2] for row in table.rows], [("lockstep-train with CUDA", "NOT RUN")])
 
+    def pretended(self, path, said):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho '{said}'\n")
+        path.chmod(0o755)
+        return path
+
+    def pretended_torch(self, python, cuda):
+        """A Python whose torch is made with this CUDA."""
+        torch = self.folder / f"torch-{cuda}"
+        (torch / "lib").mkdir(parents=True)
+        (torch / "lib" / "libtorch_cuda.so").touch()
+        (torch / "version.py").write_text(f"__version__ = '2.9.0'\ncuda: Optional[str] = '{cuda}'\nhip: Optional[str] = None\n")
+        self.pretended(python, torch)
+        return torch
+
+    def test_a_torch_of_another_cuda_than_nvcc_is_not_built_with(self):
+        """cmake ended over it, so that every test was NOT RUN."""
+        python, own, tools = self.folder / "bin" / "python3", self.folder / "frameworks" / "torch", self.folder / "toolkit"
+        twelve = self.pretended_torch(python, "12.8")
+        self.pretended(tools / "bin" / "nvcc", "Cuda compilation tools, release 13.0, V13.0.48")
+        commands = []
+
+        def run(*words, **_):
+            commands.append([str(word) for word in words])
+            if "install-frameworks" in commands[-1][0]:
+                self.pretended_torch(own / "bin" / "python", "13.2")
+            return True
+
+        def prepared(**more):
+            commands.clear()
+            options = unittest.mock.Mock(no_build=False, first=True, only=[], inspector=None, **more)
+            table = GPU.Table()
+            with unittest.mock.patch.object(GPU, "TORCH", own), unittest.mock.patch.object(GPU, "run", run), \
+                    unittest.mock.patch.object(GPU, "targets_of", return_value=["lockstepd"]), unittest.mock.patch.dict(
+                        os.environ, {"PATH": f"{python.parent}:/usr/bin:/bin", "CUDA_HOME": str(tools), "LOCKSTEP_PYTHON": ""}):
+                _, *torch = GPU.prepare(table, options, self.folder, [GPU.PARTS[0]], GPU.Left())
+            built = next(word for command in commands if command[:2] == ["cmake", "-B"] for word in command if "LOCKSTEP_TORCH=" in word)
+            return torch, built.partition("=")[2], table.rows
+
+        # Nothing may be installed: the rest is built, and scripts have the torch that is there.
+        torch, built, rows = prepared(no_install=True)
+        self.assertEqual((torch, built), ([twelve, str(python)], ""))
+        self.assertEqual([row[:2] for row in rows], [("lockstep-train with CUDA", "NOT RUN")])
+        self.assertRegex(rows[0][2], f"^the torch of {python} is made with CUDA 12, and {tools}/bin/nvcc is of 13: ")
+        # It may.
+        torch, built, rows = prepared(no_install=False)
+        self.assertIn(["deploy/install-frameworks", "--gpu", "torch"], commands)
+        self.assertEqual((torch, built, rows), ([self.folder / "torch-13.2", str(own / "bin" / "python")], str(self.folder / "torch-13.2"), []))
+        # That of a toolkit of its own CUDA is as good as ever.
+        self.pretended(tools / "bin" / "nvcc", "Cuda compilation tools, release 12.4, V12.4.99")
+        torch, built, rows = prepared(no_install=False)
+        self.assertNotIn("deploy/install-frameworks", [command[0] for command in commands])
+        self.assertEqual((torch, built, rows), ([twelve, str(python)], str(twelve), []))
+
     def test_of_the_programs_of_a_part_those_are_built_that_there_are(self):
         ninja = self.folder / "ninja"
         ninja.write_text("#!/bin/sh\nprintf 'lockstepd: phony\\nbin/lockstepd: LINKER\\nnccl_rank: phony\\ntest_base: phony\\n'\n")
