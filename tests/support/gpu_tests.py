@@ -44,6 +44,18 @@ def gpus():
     return count.value
 
 
+def capabilities():
+    """What CUDA code is compiled for on this machine: "90", say, of each kind of GPU."""
+    driver, found = ctypes.CDLL("libcuda.so.1"), set()
+    for index in range(gpus()):
+        device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        driver.cuDeviceGet(ctypes.byref(device), index)
+        driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, MINOR
+        driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+        found.add(10 * major.value + minor.value)
+    return [str(one) for one in sorted(found)]
+
+
 def torch_folder(python=None):
     """Where the torch of a Python lies, of LOCKSTEP_PYTHON or PATH if none is named; None if it has none. Does not import it."""
     python = python or os.environ.get("LOCKSTEP_PYTHON") or shutil.which("python3")
@@ -85,9 +97,13 @@ def real_nccl(*builds):
 
 def linked_nccl(program):
     """The NCCL that a program is started with, its libraries' included; None if it is linked with none."""
-    said = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
-    found = re.search(r"(/\S*libnccl\.so\S*) \(", said)
+    found = re.search(r"(/\S*libnccl\.so\S*) \(", loaded_by(program))
     return found[1] if found else None
+
+
+def loaded_by(program):
+    """What ldd says of it."""
+    return subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
 
 
 def no_sharing(nccl):

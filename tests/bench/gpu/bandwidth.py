@@ -2,7 +2,7 @@
 and torch's all_reduce, as many ranks of each.
 
 all_reduce_perf is LOCKSTEP_NCCL_TESTS, else that of PATH. Where the ranks share one GPU it has to be a build with MPI, with an mpirun: in
-one process it takes no GPU twice."""
+one process it takes no GPU twice. `tests/gpu` builds one."""
 
 import os
 import re
