@@ -73,6 +73,58 @@ class Words(unittest.TestCase):
             meeting.spans([texts[0], "out of memory"])
 
 
+class Noise(unittest.TestCase):
+    """What NCCL's telemetry adds, where a job's own steps differ by more than is asked for: three rounds were all, so on one GPU
+    that four ranks share nothing was ever decided."""
+
+    def rounds(self, steps, limit):
+        """({figure: its values}, {figure: why there is none}, how many rounds there were), where time is up after `limit` rounds.
+        `steps`: a step's seconds, of this round and whether it is of the second job without telemetry."""
+        ran, added, skipped = [], {}, {}
+
+        def step(_found, _service, environment):
+            ran.append(environment)
+            index, job = divmod(len(ran) - 1, 4)  # off, RAS, off again, Inspector
+            self.assertEqual(environment is overhead.OFF, job in (0, 2))
+            return steps(index, job == 2)
+
+        found = unittest.mock.Mock(rounds=3, rehearse=False, left=lambda: 3600 if len(ran) < 4 * limit else 100)
+        shown = unittest.mock.Mock(add=lambda what, values, unit: added.update({what: values}),
+                                   skip=lambda what, why: skipped.update({what: why}))
+        with unittest.mock.patch.object(overhead, "inspector", return_value="/some/plugin.so"):
+            overhead.telemetry(shown, found, None, step, "the native trainer", True)
+        return added, skipped, len(ran) // 4
+
+    def test_there_are_rounds_until_it_is_less_than_what_is_asked_for(self):
+        self.assertEqual(overhead.TARGET, 0.5)
+
+        def wavering(index, again):
+            return 1 + (0.01 * (-1) ** index if again else 0)
+        added, skipped, rounds = self.rounds(wavering, 100)
+        self.assertEqual(skipped, {})
+        self.assertEqual((len(added[overhead.RAS]), len(added[overhead.INSPECTOR])), (rounds, rounds))
+        differences = [100 * (-1) ** index * 0.01 / (1 + 0.005 * (-1) ** index) for index in range(rounds)]
+        self.assertLessEqual(overhead.noise_of(differences), overhead.TARGET)
+        self.assertGreater(overhead.noise_of(differences[:-1]), overhead.TARGET, "and not one more")
+
+    def test_a_quiet_machine_has_the_usual_ones(self):
+        added, skipped, rounds = self.rounds(lambda index, again: 1 + 0.0001 * again, 100)
+        self.assertEqual((skipped, rounds), ({}, 3))
+
+    def test_where_time_ends_before_nothing_is_decided_and_the_noise_is_named(self):
+        for limit in (2, 5):
+            added, skipped, rounds = self.rounds(lambda index, again: 1 + (0.02 * (-1) ** index if again else 0), limit)
+            self.assertEqual(rounds, max(limit, 3))
+            self.assertEqual(set(skipped), {overhead.RAS, overhead.INSPECTOR})
+            self.assertRegex(skipped[overhead.RAS], rf"^undecided after {rounds} rounds: the noise is [1-9][0-9.]* %, more than the 0.5 % asked for$")
+            self.assertNotIn(overhead.RAS, added)
+
+    def test_rounds_make_no_noise_of_what_differs_each_time(self):
+        _, skipped, rounds = self.rounds(lambda index, again: 1 + 0.01 * again, 40)
+        self.assertEqual(rounds, 40)
+        self.assertRegex(skipped[overhead.RAS], "the noise is 1.00 %")
+
+
 class OnAMachineWithAGpu(unittest.TestCase):
     """What is only gone through beside a GPU ended with a NameError there."""
 

@@ -5,7 +5,9 @@ same network with torch. That needs no second run, whose noise would be larger t
 
 NCCL's telemetry: jobs without it, with RAS (which the agent asks all the while) and with the Inspector plugin beside RAS, in turns; a job's
 figure is the mean step of its last two thirds, so that what happens once in some seconds counts. How far two jobs without
-it differ has a row of its own: where that is more than what is asked for, the others decide nothing and are told not to.
+it differ has rows of its own, in each round and over all of them: the rounds go on until the latter is no more than what is asked for,
+as long as there is time. Where it still is more, the others decide nothing and are told not to. What ends the rounds is this
+noise alone, never what is judged.
 The native trainer's step is what is judged; nccl_rank's, which is nothing but an all-reduce, shows where it would be felt most.
 
 The Inspector is LOCKSTEP_NCCL_INSPECTOR, else that beside the programs (deploy/operator.md)."""
@@ -14,6 +16,7 @@ import os
 import pathlib
 import re
 import statistics
+import time
 
 import harness
 import meeting
@@ -22,6 +25,7 @@ import setup
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS = 60
 TARGET = 0.5  # %
+RESERVED = 180  # seconds, for the all-reduces alone, behind the rounds of what is judged
 RANKS = 4
 NATIVE = "reporting: its share of a step of the native trainer"
 SCRIPT = "reporting: its share of a step of a torch script"
@@ -100,6 +104,19 @@ def inspector(found):
     raise setup.NotRun("no Inspector plugin: LOCKSTEP_NCCL_INSPECTOR (deploy/operator.md says how to build it)")
 
 
+def noise_of(differences):
+    """How far two settings that are the same may lie apart over all rounds, from how far they did in each, with its sign: the
+    mean and twice its standard error."""
+    mean, count = statistics.mean(differences), len(differences)
+    return abs(mean) + (2 * statistics.stdev(differences) / count ** 0.5 if count > 1 else 0)
+
+
+def another_round(found, judged, differences, longest):
+    if len(differences) < found.rounds:
+        return found.rehearse or found.left() >= 60
+    return judged and not found.rehearse and noise_of(differences) > TARGET and found.left() >= 1.5 * longest + RESERVED
+
+
 def telemetry(figures, found, service, step, name, judged):
     """`step` with each setting in turns."""
     port = harness.quiet_port()
@@ -109,18 +126,19 @@ def telemetry(figures, found, service, step, name, judged):
     except setup.NotRun as error:
         if judged:
             figures.skip(INSPECTOR, str(error))
-    seen = {key: [] for key in settings}
-    for _ in range(found.rounds):
+    seen, differences, longest = {key: [] for key in settings}, [], 0
+    while another_round(found, judged, differences, longest) or not differences:
+        began = time.monotonic()
         took = {key: step(found, service, environment) for key, environment in settings.items()}
         plain = statistics.mean((took["off"], took["off again"]))
         for key, seconds in took.items():
             seen[key].append(100 * (seconds / plain - 1))
-        seen["noise"] = [*seen.get("noise", []), 100 * abs(took["off again"] - took["off"]) / plain]
+        differences.append(100 * (took["off again"] - took["off"]) / plain)
         figures.note(f"a step of {name}: " + ", ".join(f"{key} {1e3 * seconds:.4f} ms" for key, seconds in took.items()))
-        if found.left() < 60 and not found.rehearse:
-            break
-    noise = statistics.median(seen["noise"])
-    figures.add(f"  two jobs of {name} without telemetry differ by", seen["noise"], "%")
+        longest = max(longest, time.monotonic() - began)
+    noise = noise_of(differences)
+    figures.add(f"  two jobs of {name} without telemetry differ by", [abs(one) for one in differences], "%")
+    figures.add(f"  two jobs of {name} without telemetry, over all rounds", [noise], "%")
     for figure, key in ((RAS, "RAS"), (INSPECTOR, "Inspector")):
         if key not in seen:
             continue
@@ -129,7 +147,7 @@ def telemetry(figures, found, service, step, name, judged):
             continue
         figures.add(f"  {figure}, {name}", seen[key], "%")
         if judged:
-            figures.skip(figure, f"undecided: the noise is {noise:.2f} %, more than what is asked for")
+            figures.skip(figure, f"undecided after {len(differences)} round{'s' * (len(differences) > 1)}: the noise is {noise:.2f} %, more than the {TARGET} % asked for")
 
 
 def measure(figures, found, daemon):
