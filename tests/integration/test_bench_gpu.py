@@ -125,6 +125,34 @@ class Noise(unittest.TestCase):
         self.assertRegex(skipped[overhead.RAS], "the noise is 1.00 %")
 
 
+class Service:
+    """Of a job with these series."""
+
+    def __init__(self, *metrics):
+        self.metrics = metrics
+
+    def series(self, _job, metric, **_more):
+        return {0: [[1, 1, 1, 1]] if metric in self.metrics else []}
+
+
+class Telemetry(unittest.TestCase):
+    """Whether a job had what its setting asked for: a plugin that NCCL did not load cost nothing, and that was the figure."""
+    RAS = {"LOCKSTEP_NCCL_INSPECTOR": "off"}
+    INSPECTOR = {"LOCKSTEP_NCCL_INSPECTOR": "/some/plugin.so"}
+
+    def test_what_was_not_seen_is_no_figure(self):
+        for environment, metrics, words in ((self.RAS, (), "RAS gave the agent nothing"),
+                                            (self.INSPECTOR, ("nccl_collectives",), "the Inspector gave the agent no bandwidth"),
+                                            (self.INSPECTOR, ("nccl_bus_bandwidth_all_reduce_one",), "RAS gave the agent nothing")):
+            with self.assertRaisesRegex(setup.NotRun, words):
+                overhead.require_telemetry(Service(*metrics), "ls-1", environment)
+
+    def test_what_was_seen_is(self):
+        for environment, metrics in ((overhead.OFF, ()), (self.RAS, ("nccl_collectives",)),
+                                     (self.INSPECTOR, ("nccl_collectives", "nccl_bus_bandwidth_all_reduce_many"))):
+            overhead.require_telemetry(Service(*metrics), "ls-1", environment)
+
+
 class OnAMachineWithAGpu(unittest.TestCase):
     """What is only gone through beside a GPU ended with a NameError there."""
 
@@ -143,6 +171,17 @@ class OnAMachineWithAGpu(unittest.TestCase):
         self.assertEqual(self.found(LOCKSTEP_NCCL_LIBRARY=str(double)).nccl, str(double))
         self.assertEqual(gpu_tests.nccl_version(double), (2, 32, 3))
         self.assertEqual(gpu_tests.no_sharing(str(double)), "")
+
+    def test_a_part_that_fails_in_whatever_way_takes_no_other_figures_with_it(self):
+        skipped = {}
+        table = unittest.mock.Mock(skip=lambda what, word, why, target: skipped.update({what: why}))
+        parts = {name: unittest.mock.Mock(FIGURES=((name, "≤", 1),), SECONDS=1, measure=unittest.mock.Mock(side_effect=problem))
+                 for name, problem in (("first", TypeError("'NoneType' object")), ("second", RuntimeError("no NCCL")))}
+        options = unittest.mock.Mock(gpu_parts="first,second")
+        found = unittest.mock.Mock(no_gpu="", rehearse=False, torch={}, gpus=1, nccl="")
+        with unittest.mock.patch.object(figures, "PARTS", parts), unittest.mock.patch.object(setup, "find", return_value=found):
+            figures.measure(table, options, None)
+        self.assertEqual(skipped, {"gpu: first": "'NoneType' object", "gpu: second": "no NCCL"})
 
     def test_without_any_that_is_all_that_is_said(self):
         with unittest.mock.patch.object(gpu_tests, "nccl_version", return_value=()):

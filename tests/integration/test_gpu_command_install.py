@@ -119,8 +119,9 @@ class Found(unittest.TestCase):
         beside.parent.mkdir(parents=True)
         beside.touch()
         newer = "/newer/libnccl.so.2"
-        for found, preloaded in (((2, 32, 3), newer), ((2, 29, 7), None)):
-            versions = {str(beside): (2, 28, 9), newer: found}
+        for found, torchs, preloaded in (((2, 32, 3), (2, 28, 9), newer), ((2, 29, 7), (2, 28, 9), None),
+                                         ((2, 32, 3), (2, 31, 1), newer), ((2, 32, 3), (2, 32, 3), None)):
+            versions = {str(beside): torchs, newer: found}
             with unittest.mock.patch.dict(os.environ, {"LOCKSTEP_NCCL_LIBRARY": newer}), \
                     unittest.mock.patch.object(gpu_tests, "nccl_version", lambda path, known=versions: known.get(str(path), ())):
                 os.environ.pop("LD_PRELOAD", None)

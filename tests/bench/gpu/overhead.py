@@ -82,10 +82,28 @@ def mean_step(service, job):
     return statistics.mean(point[3] for point in points)
 
 
+def require_telemetry(service, job, environment):
+    """A job whose NCCL took no notice of its setting would show that telemetry costs nothing."""
+    if environment is OFF:
+        return
+    if not has_points(service, job, "nccl_collectives"):
+        raise setup.NotRun("RAS gave the agent nothing of a job that had it")
+    wanted = environment["LOCKSTEP_NCCL_INSPECTOR"] != "off"
+    if wanted and not any(has_points(service, job, f"nccl_bus_bandwidth_all_reduce_{nodes}") for nodes in ("one", "many")):
+        raise setup.NotRun("the Inspector gave the agent no bandwidth of a job that had it")
+
+
+def has_points(service, job, metric):
+    return any(service.series(job, metric, x="time").values())
+
+
 def native_step(found, service, environment):
     found.needs_trainer(RANKS)
     spec = native_spec(found, RANKS, 3000 if not found.rehearse else 60, environment)
-    return mean_step(service, run_job(found, service, spec, 60)[0])
+    job = run_job(found, service, spec, 60)[0]
+    if not found.rehearse:  # whose ranks meet by Gloo
+        require_telemetry(service, job, environment)
+    return mean_step(service, job)
 
 
 def collective_step(found, service, environment):
@@ -93,6 +111,8 @@ def collective_step(found, service, environment):
     ranks = RANKS if not found.rehearse else 2
     steps, floats = ("4000", "1048576") if not found.rehearse else ("100", "1024")
     job, _ = meeting.run_ranks(found, service, ranks, "--steps", steps, "--floats", floats, environment=environment)
+    if not found.rehearse:  # over too soon
+        require_telemetry(service, job, environment)
     return mean_step(service, job)
 
 
