@@ -64,6 +64,13 @@ class NcclCommunicator : public Communicator {
     // ranks of this one. What is under way here ends; this communicator can only be destroyed then.
     // invalid: NCCL before 2.27, or `gone`; unavailable: NCCL shrinks none that has an error of its
     // own (ncclRemoteError): the ranks that are left make a new one then.
+    //
+    // For programs that keep their own account of who does what. No job's ranks are shrunk in
+    // place: after a loss they start again as a new generation, an elastic job's as well. The
+    // shares of the samples and of a sharded optimizer's state, the batch and the ranks' numbers
+    // follow the size of the world, and only a start has every framework make them anew, from a
+    // checkpoint that all ranks agree on; a step that some ranks have applied and others not is
+    // lost with it.
     virtual Result<std::unique_ptr<NcclCommunicator>> shrink(
         std::span<const std::int32_t> gone) = 0;
 };

@@ -5,6 +5,7 @@ GPU (`tests/gpu`; ctest's gpu.nccl).
 On one GPU all ranks share it (NCCL_MULTI_RANK_GPU_ENABLE, NCCL 2.30). LOCKSTEP_NCCL_LIBRARY: another libnccl.so.2."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -86,6 +87,32 @@ class Ranks:
         self.assertEqual(done["state"], "failed", done)
         self.assertEqual(done["cause"]["rank"], 2, done)
         self.assertIn("rank 2 is behind", done["cause"]["message"], done)
+
+    def check_three_left(self, job_id, steps, last):
+        """Rank 2 has left after step `last`; no generation but the first, and the others have right sums of three."""
+        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        logs = self.logs(job_id)
+        self.assertEqual(done["state"], "succeeded", f"{done}\n{logs}")
+        self.assertEqual(len(done["attempts"][0]["generations"]), 1, done)
+        series = self.daemon.series(job_id)
+        self.assertIn("left, and the others go on", logs.pop(2))
+        self.assertEqual([point[0] for point in series[2]], list(range(1, last + 1)))
+        for place, (rank, log) in enumerate(logs.items()):
+            took = re.search(f"shrunk to rank {place} of 3 without rank 2 in ([0-9.]+) s", log)
+            self.assertTrue(took, f"rank {rank}\n{log}")
+            self.assertIn("every result was right", log, f"rank {rank}")
+            self.assertEqual([point[0] for point in series[rank]], list(range(1, steps + 1)), f"rank {rank}")
+        return float(took[1])
+
+    def test_a_rank_that_leaves_is_shrunk_out_and_the_three_others_go_on(self):
+        took = self.check_three_left(self.start("--leave", "2", "5"), 10, 4)
+        gpu_tests.figure("a rank leaves: to shrink a communicator of four ranks to three", took, "s")
+
+    def test_a_rank_that_others_wait_for_is_shrunk_out_and_they_do_the_step_again(self):
+        job_id = self.start("--skip", "2", "--silence", "3000", "--elastic", "1")
+        took = self.check_three_left(job_id, 10, 4)
+        self.assertIn("rank 2 is behind", self.daemon.rank_log(job_id, 2))
+        gpu_tests.figure("a rank is waited for in vain: to shrink a communicator of four ranks to three", took, "s")
 
     def test_a_library_that_does_not_load_is_said_by_name(self):
         libraries, environment = self.libraries()

@@ -1,11 +1,16 @@
 // A rank that joins the others by NCCL through its agent, does every operation once, then STEPS
 // all-reduces, compares all results and reports each step. The libraries are the real ones unless
 // others are named (the double of tests/support/nccl_double).
-//   nccl_rank [--nccl PATH] [--cuda PATH] [--steps N] [--floats N] [--die RANK STEP] [--double
-//   WORDS] [--bandwidth BYTES]
+//   nccl_rank [--nccl PATH] [--cuda PATH] [--steps N] [--floats N] [--die RANK STEP] [--leave RANK
+//   STEP] [--skip RANK] [--silence MS] [--elastic 1] [--double WORDS] [--bandwidth BYTES]
 // --double: what goes wrong in the double (LOCKSTEP_NCCL_DOUBLE, which no job may set).
 // --die: rank RANK ends itself with SIGKILL before step STEP of the first generation; step 0: as
 // soon as it has the ids, while the others initialise.
+// --leave: rank RANK says before step STEP that it leaves and ends once the others have shrunk the
+// communicator (ncclCommShrink), which then sum without it.
+// --skip: rank RANK does step 5 no more, until the others have found that out after --silence.
+// --elastic 1: they shrink the communicator then, do that step again and go on; the one that they
+// waited for is told by its own watch that it is to blame, and ends as one that leaves.
 #include "job/base/text.hpp"
 #include "job/rank/rank_context.hpp"
 #include "job/rank/report.hpp"
@@ -19,9 +24,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -155,25 +164,18 @@ bool each_operation(Communicator& all, const CudaDriver& driver) {
            same("send", passed.read(), {all.rank() == all.size() - 1 ? 0.0F : rank});
 }
 
-// Well, and elsewhere, until the others have found that out.
-int stay_away(Communicator& all) {
-    while (!all.async_error()) {
-        std::this_thread::sleep_for(std::chrono::milliseconds{10});
-    }
-    std::puts(all.async_error()->text().c_str());
-    return 1;
-}
-
 std::map<std::string, std::string> read_flags(int argc, char** argv) {
-    std::map<std::string, std::string> flags{{"--nccl", kNcclLibrary}, {"--cuda", kCudaDriver},
-                                             {"--steps", "10"},        {"--floats", "1024"},
-                                             {"--die", "-1"},          {"--at", "0"},
-                                             {"--skip", "-1"},         {"--silence", "600000"},
-                                             {"--double", ""},         {"--bandwidth", "0"}};
+    std::map<std::string, std::string> flags{
+        {"--nccl", kNcclLibrary}, {"--cuda", kCudaDriver}, {"--steps", "10"},
+        {"--floats", "1024"},     {"--die", "-1"},         {"--die at", "0"},
+        {"--leave", "-1"},        {"--leave at", "0"},     {"--elastic", "0"},
+        {"--skip", "-1"},         {"--silence", "600000"}, {"--double", ""},
+        {"--bandwidth", "0"}};
     for (int i = 1; i + 1 < argc; i += 2) {
-        flags[argv[i]] = argv[i + 1];
-        if (std::string{argv[i]} == "--die" && i + 2 < argc) {
-            flags["--at"] = argv[++i + 1];
+        const std::string flag = argv[i];
+        flags[flag] = argv[i + 1];
+        if ((flag == "--die" || flag == "--leave") && i + 2 < argc) {
+            flags[flag + " at"] = argv[++i + 1];
         }
     }
     if (!flags["--double"].empty()) {
@@ -181,13 +183,157 @@ std::map<std::string, std::string> read_flags(int argc, char** argv) {
     }
     return flags;
 }
+using Flags = std::map<std::string, std::string>;
+
+std::int64_t number(const Flags& flags, const char* flag) {
+    return to_int(flags.at(flag)).value_or(0);
+}
+
+// The all-reduces after all operations were done once; some ranks may go on without another.
+class Steps {
+  public:
+    Steps(const Flags& flags, const RankContext& context, RankClient& client, KeyStore& keys,
+          const CudaDriver& driver)
+        : flags_(flags), context_(context), client_(client), keys_(keys), driver_(driver) {
+        for (std::int32_t rank = 0; rank < context.world_size; ++rank) {
+            members_.push_back(rank);
+        }
+    }
+    // Whom the others waited for; said by the watch of the communicator before it fails.
+    void blame(const NcclVerdict& verdict) { blamed_ = verdict.culprits; }
+    // Returns the exit status.
+    int run(std::unique_ptr<NcclCommunicator> all);
+
+  private:
+    bool does(const char* flag, std::int64_t step, const char* at) const {
+        return context_.rank == number(flags_, flag) && step == number(flags_, at);
+    }
+    std::optional<std::vector<float>> sum(std::int64_t step);
+    bool go_on_without(std::int32_t gone);
+    int leave();
+    int stay_away();
+
+    const Flags& flags_;
+    const RankContext& context_;
+    RankClient& client_;
+    KeyStore& keys_;
+    const CudaDriver& driver_;
+    std::unique_ptr<NcclCommunicator> all_;
+    std::vector<std::int32_t> members_;  // of it, by their number in the job
+    std::vector<std::int32_t> blamed_;
+};
+
+constexpr std::chrono::milliseconds kFarewell{60'000};
+constexpr const char* kLeaves = "nccl_rank/leaves";
+constexpr const char* kLeft = "nccl_rank/left";
+std::string shrunk_key(std::int32_t rank) {
+    return "nccl_rank/shrunk/" + std::to_string(rank);
+}
+
+// It ends its communicator when all others have shrunk theirs: NCCL shrinks none that has seen a
+// connection end.
+int Steps::leave() {
+    bool good = went("leaves", keys_.set(kLeaves, std::to_string(context_.rank)));
+    for (const std::int32_t rank : members_) {
+        if (good && rank != context_.rank) {
+            const auto shrunk = keys_.wait(shrunk_key(rank), kFarewell);
+            good = went("the others go on", shrunk ? Status{} : fail(shrunk.error()));
+        }
+    }
+    all_->abort("this rank leaves");
+    all_.reset();
+    if (!good || !went("left", keys_.set(kLeft, "1"))) {
+        return 1;
+    }
+    std::puts("left, and the others go on");
+    return 0;
+}
+
+// Well, and elsewhere, until the others have found that out.
+int Steps::stay_away() {
+    while (!all_->async_error()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    std::puts(all_->async_error()->text().c_str());
+    return number(flags_, "--elastic") == 0 ? 1 : leave();
+}
+
+bool Steps::go_on_without(std::int32_t gone) {
+    const auto began = Clock::now();
+    auto fewer = all_->shrink({&gone, 1});
+    if (!went("shrink", fewer ? Status{} : fail(fewer.error())) ||
+        !went("shrunk", keys_.set(shrunk_key(context_.rank), "1"))) {
+        return false;
+    }
+    std::printf("shrunk to rank %d of %d without rank %d in %.3f s\n", (*fewer)->rank(),
+                (*fewer)->size(), gone, since(began));
+    const auto left = keys_.wait(kLeft, kFarewell);
+    all_ = std::move(*fewer);
+    std::erase(members_, gone);
+    return went("the other one left", left ? Status{} : fail(left.error())) &&
+           each_operation(*all_, driver_);
+}
+
+// Of this step's values; nothing: it failed.
+std::optional<std::vector<float>> Steps::sum(std::int64_t step) {
+    const auto count = static_cast<std::size_t>(number(flags_, "--floats"));
+    const OnGpu values{driver_,
+                       std::vector<float>(count, static_cast<float>(context_.rank + step))};
+    if (!went("all-reduce", all_->all_reduce(values.buffer())) ||
+        !went("barrier", all_->barrier())) {
+        return std::nullopt;
+    }
+    return values.read();
+}
+
+int Steps::run(std::unique_ptr<NcclCommunicator> all) {
+    all_ = std::move(all);
+    Report report;
+    const auto leaver = static_cast<std::int32_t>(number(flags_, "--leave"));
+    for (std::int64_t step = 1; step <= number(flags_, "--steps"); ++step) {
+        if (context_.generation == 1 && does("--die", step, "--die at")) {
+            ::raise(SIGKILL);
+        }
+        if (context_.rank == number(flags_, "--skip") && step == 5) {
+            return stay_away();
+        }
+        if (leaver >= 0 && step == number(flags_, "--leave at")) {
+            if (leaver == context_.rank) {
+                return leave();
+            }
+            const auto said = keys_.wait(kLeaves, kFarewell);
+            if (!went("one leaves", said ? Status{} : fail(said.error())) ||
+                !go_on_without(leaver)) {
+                return 1;
+            }
+        }
+        const auto began = Clock::now();
+        auto got = sum(step);
+        const double took = since(began);
+        if (!got && number(flags_, "--elastic") != 0 && blamed_.size() == 1 &&
+            go_on_without(blamed_.front())) {
+            got = sum(step);
+        }
+        const auto count = static_cast<std::int64_t>(members_.size());
+        const std::int64_t want = std::accumulate(members_.begin(), members_.end(), count * step);
+        if (!got ||
+            !same("all-reduce", *got, std::vector<float>(got->size(), static_cast<float>(want)))) {
+            return 1;
+        }
+        report.begin(step, 0);
+        report.metric("loss", 1.0 / static_cast<double>(step));
+        report.metric("step_seconds", took);
+        client_.send_now(report.finish());
+    }
+    std::puts("every result was right");
+    return 0;
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    auto flags = read_flags(argc, argv);
-    const auto number = [&](const char* flag) { return to_int(flags[flag]).value_or(0); };
+    Flags flags = read_flags(argc, argv);
     const auto context = read_rank_context();
     if (!context || !context->managed()) {
         std::puts("nccl_rank runs as a rank of a job");
@@ -208,11 +354,16 @@ int main(int argc, char** argv) {
     options.gpu = gpus > 0 ? context->local_rank % gpus : 0;
     options.nccl_library = flags["--nccl"];
     options.cuda_driver = flags["--cuda"];
-    options.silence = std::chrono::milliseconds{number("--silence")};
-    const bool dies = context->generation == 1 && context->rank == number("--die");
+    options.silence = std::chrono::milliseconds{number(flags, "--silence")};
+    options.elastic = number(flags, "--elastic") != 0 || number(flags, "--leave") >= 0;
+    Steps steps{flags, *context, **client, keys, *driver};
+    if (options.elastic) {  // not the agent's business: the others go on
+        options.on_verdict = [&steps](const NcclVerdict& verdict) { steps.blame(verdict); };
+    }
+    const bool dies = context->generation == 1 && context->rank == number(flags, "--die");
     const auto began = Clock::now();
     const double began_at = seconds_since_epoch();
-    if (dies && number("--at") == 0) {
+    if (dies && number(flags, "--die at") == 0) {
         // What connect_nccl does, as far as this rank comes.
         static_cast<void>(
             make_nccl(options, keys, [](const auto& make) -> Result<std::vector<NcclUniqueId>> {
@@ -234,38 +385,10 @@ int main(int argc, char** argv) {
     std::printf("rank %d of %d joined in %.3f s: %sNCCL %s from %s, GPU %d of %d\n", context->rank,
                 context->world_size, since(began), is_double ? "the DOUBLE of " : "",
                 library->version_text().c_str(), flags["--nccl"].c_str(), options.gpu, gpus);
-    const auto bytes = static_cast<std::size_t>(number("--bandwidth"));
+    const auto bytes = static_cast<std::size_t>(number(flags, "--bandwidth"));
     if (!first_sum(**all, *driver, began_at, joined_at) || !each_operation(**all, *driver) ||
         (bytes > 0 && !measure_bandwidth(**all, *driver, bytes))) {
         return 1;
     }
-    Report report;
-    const auto count = static_cast<std::size_t>(number("--floats"));
-    for (std::int64_t step = 1; step <= number("--steps"); ++step) {
-        if (dies && step == number("--at")) {
-            ::raise(SIGKILL);
-        }
-        if (context->rank == number("--skip") && step == 5) {
-            return stay_away(**all);
-        }
-        const auto rank = static_cast<float>(context->rank);
-        const OnGpu values{*driver, std::vector<float>(count, rank + static_cast<float>(step))};
-        const auto began_step = Clock::now();
-        if (!went("all-reduce", (*all)->all_reduce(values.buffer())) ||
-            !went("barrier", (*all)->barrier())) {
-            return 1;
-        }
-        const double took = since(began_step);
-        const auto size = static_cast<float>(context->world_size);
-        const float want = size * static_cast<float>(step) + size * (size - 1) / 2;
-        if (!same("all-reduce", values.read(), std::vector<float>(count, want))) {
-            return 1;
-        }
-        report.begin(step, 0);
-        report.metric("loss", 1.0 / static_cast<double>(step));
-        report.metric("step_seconds", took);
-        (*client)->send_now(report.finish());
-    }
-    std::puts("every result was right");
-    return 0;
+    return steps.run(std::move(*all));
 }
