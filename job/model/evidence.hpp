@@ -7,7 +7,9 @@
 //                                       python.txt     py-spy
 //                                       native.txt     gdb or eu-stack
 //                                       ras.txt        what NCCL says of the job
-//                                       nccl.txt       the newest bandwidths of the rank in NCCL
+//                                       nccl.txt       by how many operations ranks are behind in
+//                                                      NCCL (on rank 0's node), and the newest
+//                                                      bandwidths of the rank there
 //                                       flight-recorder   torch's dump: a pickle
 #pragma once
 

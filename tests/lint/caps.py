@@ -93,6 +93,7 @@ LOCAL = {
     "job/agent/kv/kv_proxy.cpp": {"kOthersReturn": "turn"},
     "job/agent/nccl/desync_watch.cpp": {"kRowsEvery": "poll"},
     "job/agent/nccl/ras_status.cpp": {"kNameBytes": "read"},
+    "job/agent/nccl/desync_lags.cpp": {"kCommunicatorsShown": "text", "kRanksShown": "text"},
     "job/agent/nccl/ras_watch.cpp": {"kYoung": "poll", "kProcPatience": "turn"},
     "job/agent/node/checkpoint_signal.cpp": {"kDeafRankPause": "poll"},
     "job/agent/node/clock_offset.hpp": {"kKept": "age"},

@@ -130,7 +130,7 @@ std::string findings_words(const std::vector<RankFinding>& ranks) {
          {kPythonText, "Python stacks"},
          {kNativeText, "native stacks"},
          {kRasText, "NCCL's own words"},
-         {kNcclText, "the bandwidths in NCCL"},
+         {kNcclText, "what is counted and measured in NCCL"},
          {kFlightDumpName, "torch's flight recorder"}}};
     std::string had;
     for (const auto& [name, words] : kHad) {

@@ -40,7 +40,7 @@ class EvidenceTaker {
     // What NCCL's diagnostics found, for the job's user.
     void on_found(std::function<void(std::string)> found) { found_ = std::move(found); }
 
-    // What is measured of a rank in NCCL, for people; "" = nothing.
+    // What is counted and measured of a rank in NCCL, for people; "" = nothing.
     void on_measured(std::function<std::string(std::int32_t rank)> measured) {
         measured_ = std::move(measured);
     }

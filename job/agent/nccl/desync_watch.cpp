@@ -244,6 +244,7 @@ DesyncWatch::Seen DesyncWatch::take(const RasStatus& status, TimePoint now) {
         return one.second.missed > kLooks;
     });
     add_rows(all, now, out);
+    out.account = account_of(all, now);
     if (named_ && has_gone_on(all)) {
         named_.reset();
     }
@@ -263,11 +264,7 @@ void DesyncWatch::add_rows(const std::vector<Standing>& all, TimePoint now, Seen
         const std::int64_t front = front_of(one.members);
         for (const Member& member : one.members) {
             if (member.rank >= 0) {
-                std::int64_t mine = one.still && one.usable ? front - member.total : 0;
-                if (member.silent &&
-                    mine > 0) {  // at least; it has launched since it last answered
-                    mine = std::max<std::int64_t>(1, front - member.silent_at);
-                }
+                const std::int64_t mine = one.still && one.usable ? behind_by(member, front) : 0;
                 lag[member.rank] = std::max(lag[member.rank], mine);
             }
         }

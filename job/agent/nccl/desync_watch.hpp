@@ -58,9 +58,33 @@ class DesyncWatch {
         std::string message{};  // for people
         Duration waited{};      // since the first look that showed it
     };
+    // A rank that has launched fewer operations than another one of its communicator.
+    struct Behind {
+        std::string who{};  // for people: the job's rank, else its place there and its process
+        std::int64_t launched = 0;
+        std::int64_t by = 0;  // at least
+        bool silent = false;  // does not answer RAS
+    };
+    // A communicator that stands still while its ranks have not launched the same.
+    struct Lag {
+        std::string communicator{};
+        std::int32_t size = 0;
+        std::int64_t most = 0;  // launched by one of its ranks
+        Duration still{};       // since the first look that showed it
+        std::vector<Behind> behind{};
+        bool differ = false;  // as many operations, but of this one not the same
+    };
+    // Of all communicators with several ranks.
+    struct Account {
+        std::vector<Lag> lags{};
+        std::size_t level = 0;    // stand still, and all of their ranks have launched the same
+        std::size_t moving = 0;   // go on
+        std::size_t unclear = 0;  // not all of their ranks are known, or they are made or left
+    };
     struct Seen {
         std::vector<Row> rows{};              // of ranks of which there is news
         std::optional<Finding> waited_for{};  // at every look, until they go on
+        Account account{};
     };
     Seen take(const RasStatus& status, TimePoint now);
 
@@ -114,6 +138,9 @@ class DesyncWatch {
     Standing standing(const RasCommunicator& communicator, TimePoint now);
     static void compare(Standing& one);
     void add_rows(const std::vector<Standing>& all, TimePoint now, Seen& out);
+    static Account account_of(const std::vector<Standing>& all, TimePoint now);
+    static Lag lag_of(const Standing& one, TimePoint now);
+    static std::int64_t behind_by(const Member& who, std::int64_t front);
     void name(const std::vector<Standing>& all, TimePoint now);
     bool has_gone_on(const std::vector<Standing>& all) const;
     static std::int64_t front_of(const std::vector<Member>& members);
@@ -133,5 +160,9 @@ class DesyncWatch {
     std::map<std::int32_t, Told> told_;              // by rank
     std::optional<Named> named_;
 };
+
+// For people, a line for each communicator in which ranks are behind; "" if there is none with
+// several ranks. `age`: since NCCL said so.
+std::string lag_words(const DesyncWatch::Account& account, DesyncWatch::Duration age);
 
 }  // namespace lockstep

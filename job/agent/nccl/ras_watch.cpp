@@ -223,7 +223,10 @@ void RasWatch::take(Watching& watching, const std::string& text) {
         watching.pause = timing_.poll * kSlowly;
         return;
     }
-    tell(watching, watching.watch.take(*status, std::chrono::steady_clock::now()));
+    watching.answered = std::chrono::steady_clock::now();
+    DesyncWatch::Seen seen = watching.watch.take(*status, watching.answered);
+    tell(watching, seen);
+    watching.account = std::move(seen.account);
     if (watching.processes->doubtful) {
         warn_once(
             "ranks of this node are in process namespaces of their own, where several have the "
@@ -254,6 +257,13 @@ void RasWatch::tell(Watching& watching, const DesyncWatch::Seen& seen) {
     if ((rank >= 0 || watching.told != rank) && handlers_.waited_for(std::move(desync))) {
         watching.told = rank;
     }
+}
+
+std::string RasWatch::words() const {
+    return watching_ && watching_->account
+               ? lag_words(*watching_->account,
+                           std::chrono::steady_clock::now() - watching_->answered)
+               : "";
 }
 
 // Once for the job: every generation would say it again.

@@ -53,6 +53,8 @@ class RasWatch {
     // watched. Only on the node of rank 0.
     void follow(const wire::World& world, const std::vector<wire::StartedRank>& ranks);
     void stop();
+    // What NCCL said last of the ranks of the whole job, for people; "" if nothing is known.
+    std::string words() const;
 
   private:
     // Which rank of this node a process is that RAS knows by the number it has for itself.
@@ -74,9 +76,11 @@ class RasWatch {
         DesyncWatch watch;
         std::optional<RasAddress> address;
         std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
-        std::chrono::milliseconds pause{0};  // until the next look
-        int failures = 0;                    // in a row
-        int looks = 0;                       // since the processes were looked at
+        std::chrono::milliseconds pause{0};             // until the next look
+        std::optional<DesyncWatch::Account> account{};  // of the newest answer
+        std::chrono::steady_clock::time_point answered{};
+        int failures = 0;  // in a row
+        int looks = 0;     // since the processes were looked at
         bool over = false;
         std::optional<std::int32_t> told{};  // the rank that was said to be waited for; −1: none
         net::steady_timer timer;

@@ -54,6 +54,12 @@ void NcclReports::follow(const JobSpec& spec, const wire::World& world) {
     }
 }
 
+std::string NcclReports::words_of(std::int32_t rank) const {
+    const std::string counts = ras_.words();
+    const std::string bandwidths = inspector_.words_of(rank);
+    return counts + (counts.empty() || bandwidths.empty() ? "" : "\n") + bandwidths;
+}
+
 void NcclReports::stop() {
     ras_.stop();
     inspector_.stop();

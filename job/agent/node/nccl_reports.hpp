@@ -41,6 +41,9 @@ class NcclReports {
     void follow(const JobSpec& spec, const wire::World& world);
     void stop();
 
+    // What is known of a rank of this node in NCCL, for people: on the node of rank 0 how far
+    // behind ranks of the job are, then its own newest bandwidths. "" if nothing is.
+    std::string words_of(std::int32_t rank) const;
     InspectorWatch& inspector() { return inspector_; }
 
   private:

@@ -27,8 +27,7 @@ RankLooks::RankLooks(TaskGroup& tasks, Parts parts, Handlers handlers)
       wake_(std::move(handlers.wake)),
       evidence_(tasks, parts.config.attempt_directory, path_of(parts.config.inherited)),
       profiles_(tasks) {
-    evidence_.on_measured(
-        [this](std::int32_t rank) { return parts_.nccl.inspector().words_of(rank); });
+    evidence_.on_measured([this](std::int32_t rank) { return parts_.nccl.words_of(rank); });
     evidence_.on_found(std::move(handlers.found));
 }
 

@@ -1,6 +1,7 @@
 // A real agent and what listens where NCCL's RAS should: DOUBLES of it, good ones and bad ones.
 // The ranks are shells that only look as if they had NCCL loaded.
 #include "job/base/limits.hpp"
+#include "job/model/evidence.hpp"
 #include "tests/support/ras_words.hpp"
 #include "tests/unit/agent/agent_fixture.hpp"
 
@@ -148,6 +149,16 @@ TEST_F(RasWatchTest, WhoIsWaitedForIsSaidAfterEachLookAndItsCountsAreRows) {
     }
     EXPECT_EQ(lag, 1.0);
     EXPECT_EQ(launched, 9.0);
+    daemon.send(0, wire::Examine{1, "a test", {}, true});
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::EvidenceSaved>() > 0; }));
+    for (const int rank : {0, 1}) {
+        std::filesystem::path file = folder.path();
+        for (const std::string& name : evidence_folders(1, rank)) {
+            file /= name;
+        }
+        EXPECT_THAT(text_of(file / kNcclText),
+                    HasSubstr("the most is 10; behind: rank 1 by 1 (9)"));
+    }
     daemon.send(0, wire::Stop{"over", 0});
     EXPECT_EQ(code_of(daemon, *agent), 0);
 }
