@@ -66,6 +66,22 @@ std::string NcclNode::blame(const std::string& noticed, const NcclPosition& mine
     return out.text;
 }
 
+NcclVerdict NcclNode::missing() const {
+    NcclVerdict out;
+    std::string names;
+    for (std::int32_t rank = 0; rank < options.size; ++rank) {
+        if (!keys->wait(key("rank/", rank), 0ms)) {
+            out.culprits.push_back(options.name_of(rank));
+            names += (names.empty() ? "" : ", ") + std::to_string(out.culprits.back());
+        }
+    }
+    out.text = "NCCL's initialisation: missing: rank " + names;
+    if (!out.culprits.empty() && options.on_verdict) {
+        options.on_verdict(out);
+    }
+    return out;
+}
+
 namespace {
 
 // Until an initialisation has ended. `comm` says how it goes: the new one, or the one that shrinks.
@@ -82,15 +98,8 @@ Status wait_ready(const NcclNode& node, nccl::Comm comm, nccl::Result state) {
             return fail(Errc::cancelled, "NCCL's initialisation was given up");
         }
         if (Clock::now() >= end) {
-            std::string missing;
-            for (std::int32_t rank = 0; rank < node.options.size; ++rank) {
-                if (!node.keys->wait(node.key("rank/", rank), 0ms)) {
-                    missing +=
-                        (missing.empty() ? "" : ", ") + std::to_string(node.options.name_of(rank));
-                }
-            }
-            if (!missing.empty()) {
-                return fail(Errc::timed_out, "NCCL's initialisation: missing: rank " + missing);
+            if (const NcclVerdict missing = node.missing(); !missing.culprits.empty()) {
+                return fail(Errc::timed_out, missing.text);
             }
             return fail(Errc::timed_out,
                         "NCCL's initialisation: " +

@@ -150,6 +150,18 @@ class WithTheDouble(Ranks, Case):
     def libraries(self):
         return ("--nccl", DOUBLE, "--cuda", DOUBLE), {"NCCL_RAS_ADDR": f"127.0.0.1:{harness.quiet_port()}"}
 
+    def test_a_rank_with_other_ids_is_the_cause(self):
+        job_id = self.start("--other-ids", "2")
+        done = self.daemon.wait_state(job_id, harness.FINAL, 60)
+        self.assertEqual((done["state"], done["cause"]["rank"]), ("failed", 2), f"{done}\n{self.logs(job_id)}")
+        self.assertIn("rank 2 has other NCCL ids than rank 0", self.daemon.rank_log(job_id, 2))
+
+    def test_a_rank_that_never_comes_is_named_by_the_cause(self):
+        job_id = self.start("--absent", "2", "--init", "3000")
+        done = self.daemon.wait_state(job_id, harness.FINAL, 60)
+        self.assertEqual((done["state"], done["cause"].get("rank")), ("failed", 2), done)
+        self.assertIn("missing: rank 2", done["cause"]["message"], f"{done}\n{self.logs(job_id)}")
+
 
 class RasOfTheDouble(Case):
     """What the agent makes of NCCL's RAS: the double's words are those of NCCL's sources (tests/support/ras_words.hpp)."""

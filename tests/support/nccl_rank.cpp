@@ -1,13 +1,17 @@
+// size: what a rank does, and what goes wrong in it, each by a flag of its own
 // A rank that joins the others by NCCL through its agent, does every operation once, then STEPS
 // all-reduces, compares all results and reports each step. The libraries are the real ones unless
 // others are named (the double of tests/support/nccl_double).
 //   nccl_rank [--nccl PATH] [--cuda PATH] [--steps N] [--floats N] [--die RANK STEP] [--leave RANK
-//   STEP] [--skip RANK] [--silence MS] [--elastic 1] [--double WORDS] [--bandwidth BYTES]
+//   STEP] [--skip RANK] [--silence MS] [--elastic 1] [--absent RANK] [--other-ids RANK]
+//   [--init MS] [--double WORDS] [--bandwidth BYTES]
 // --double: what goes wrong in the double (LOCKSTEP_NCCL_DOUBLE, which no job may set).
 // --die: rank RANK ends itself with SIGKILL before step STEP of the first generation; step 0: as
 // soon as it has the ids, while the others initialise.
 // --leave: rank RANK says before step STEP that it leaves and ends once the others have shrunk the
 // communicator (ncclCommShrink), which then sum without it.
+// --absent: rank RANK is well and never joins; --init: how long the others wait for it.
+// --other-ids: rank RANK has an id that it made by itself, as if it read another job's.
 // --skip: rank RANK does step 5 no more, until the others have found that out after --silence.
 // --elastic 1: they shrink the communicator then, do that step again and go on; the one that they
 // waited for is told by its own watch that it is to blame, and ends as one that leaves.
@@ -170,7 +174,8 @@ std::map<std::string, std::string> read_flags(int argc, char** argv) {
         {"--floats", "1024"},     {"--die", "-1"},         {"--die at", "0"},
         {"--leave", "-1"},        {"--leave at", "0"},     {"--elastic", "0"},
         {"--skip", "-1"},         {"--silence", "600000"}, {"--double", ""},
-        {"--bandwidth", "0"}};
+        {"--bandwidth", "0"},     {"--absent", "-1"},      {"--other-ids", "-1"},
+        {"--init", "120000"}};
     for (int i = 1; i + 1 < argc; i += 2) {
         const std::string flag = argv[i];
         flags[flag] = argv[i + 1];
@@ -355,6 +360,7 @@ int main(int argc, char** argv) {
     options.nccl_library = flags["--nccl"];
     options.cuda_driver = flags["--cuda"];
     options.silence = std::chrono::milliseconds{number(flags, "--silence")};
+    options.init_timeout = std::chrono::milliseconds{number(flags, "--init")};
     options.elastic = number(flags, "--elastic") != 0 || number(flags, "--leave") >= 0;
     Steps steps{flags, *context, **client, keys, *driver};
     if (options.elastic) {  // not the agent's business: the others go on
@@ -372,7 +378,18 @@ int main(int argc, char** argv) {
                 return fail(Errc::cancelled, "dead");
             }));
     }
-    auto all = connect_nccl(options, **client, keys);
+    if (context->rank == number(flags, "--absent")) {
+        std::this_thread::sleep_for(std::chrono::minutes{10});  // longer than any test
+        return 1;
+    }
+    const auto own_id = [](const auto& make) -> Result<std::vector<NcclUniqueId>> {
+        const auto id = make();
+        LOCKSTEP_TRY(id);
+        return std::vector{*id};
+    };
+    auto all = context->rank == number(flags, "--other-ids")
+                   ? make_nccl(options, keys, own_id)
+                   : connect_nccl(options, **client, keys);
     if (!all) {
         std::puts(all.error().text().c_str());
         return 1;

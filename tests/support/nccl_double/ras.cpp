@@ -44,6 +44,10 @@ std::mutex mutex;  // guards what follows
 std::vector<Shared> communicators;
 bool listening = false;
 
+std::string memory_of(const std::string& communicator) {
+    return "/nccl-double-" + std::to_string(std::hash<std::string>{}(communicator));
+}
+
 bool answers(int pid) {
     std::ifstream in{"/proc/" + std::to_string(pid) + "/stat"};
     std::string text;
@@ -153,8 +157,7 @@ RasSlot* register_with_ras(const std::string& communicator, int rank, int ranks)
     if (address == nullptr) {
         return nullptr;
     }
-    const std::string name =
-        "/nccl-double-" + std::to_string(std::hash<std::string>{}(communicator));
+    const std::string name = memory_of(communicator);
     const int fd = ::shm_open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     const std::size_t bytes = sizeof(RasSlot) * static_cast<std::size_t>(ranks);
     if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
@@ -197,8 +200,15 @@ void count_launch(RasSlot* slot, Kind kind) {
 }
 
 void leave_ras(RasSlot* slot) {
-    if (slot != nullptr) {
-        slot->gone = 1;
+    if (slot == nullptr) {
+        return;
+    }
+    slot->gone = 1;
+    const std::lock_guard lock{mutex};
+    for (const Shared& one : communicators) {
+        if (slot >= one.slots && slot < one.slots + one.ranks) {
+            ::shm_unlink(memory_of(one.name).c_str());  // should one of its ranks never have come
+        }
     }
 }
 

@@ -250,9 +250,22 @@ TEST_F(NcclWithDouble, ASecondIdThatLeadsNowhereIsNoticed) {
 }
 
 TEST_F(NcclWithDouble, ARankThatDoesNotComeIsNamed) {
+    std::mutex mutex;
+    std::vector<NcclVerdict> verdicts;
     const auto errors = as_ranks(
         3, [](NcclCommunicator&, Stream) { FAIL(); }, 2,
-        [](NcclOptions& options) { options.init_timeout = 20s; });
+        [&](NcclOptions& options) {
+            options.init_timeout = 20s;
+            options.on_verdict = [&](const NcclVerdict& one) {
+                const std::lock_guard lock{mutex};
+                verdicts.push_back(one);
+            };
+        });
+    ASSERT_EQ(verdicts.size(), 2U) << "each tells whoever asked";
+    for (const NcclVerdict& one : verdicts) {
+        EXPECT_EQ(one.culprits, std::vector<std::int32_t>{2});
+        EXPECT_EQ(one.text, "NCCL's initialisation: missing: rank 2");
+    }
     for (const std::size_t rank : {0U, 1U}) {
         ASSERT_TRUE(errors[rank].has_value());
         EXPECT_EQ(errors[rank]->code, Errc::timed_out);
