@@ -105,6 +105,7 @@ LOCAL = {
     "job/agent/preflight/preflight_facts.cpp": {"kFactBytes": "read"},
     "job/agent/preflight/preflight_nics.cpp": {"kBytes": "read"},
     "job/agent/preflight/preflight_versions.cpp": {"kVersionBytes": "read"},
+    "job/agent/preflight/run_path.cpp": {"kRunPathBytes": "read"},
     "job/agent/ranks/flush_pace.hpp": {"kGather": "poll", "kApart": "poll"},
     "job/agent/ranks/binding.cpp": {"kSysFileBytes": "read"},
     "job/agent/ranks/log_marker.hpp": {"kApart": "poll", "kRows": "poll"},

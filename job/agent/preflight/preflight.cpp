@@ -85,7 +85,8 @@ void Preflight::add_errands() {
     versions_ = errands_.add(
         [this] {
             return look_at_versions(options_.root, start_->spec,
-                                    base_environment(start_->spec, options_.environment));
+                                    base_environment(start_->spec, options_.environment),
+                                    options_.train_program);
         },
         options_.patience);
     gpus_ = errands_.add([this] { return look_at_gpus(options_.gpus, options_.root); },

@@ -34,9 +34,11 @@ void take_path(const std::string& answer, PathFact& out);
 std::string look_at_hostname();
 void take_hostname(const std::string& answer, NodeFacts& out);
 // driver cuda nccl torch container code lockstep. `environment`: the agent's, for PATH and
-// LD_LIBRARY_PATH. torch is read from its installation's own description, never imported.
+// LD_LIBRARY_PATH. torch is read from its installation's own description, never imported. Of
+// framework native torch and nccl are those that `train_program`, lockstep-train, is linked with.
 std::string look_at_versions(const std::filesystem::path& root, const JobSpec& spec,
-                             const std::map<std::string, std::string>& environment);
+                             const std::map<std::string, std::string>& environment,
+                             const std::filesystem::path& train_program);
 void take_versions(const std::string& answer, NodeFacts& out);
 std::string look_at_gpus(const GpuReader& reader, const std::filesystem::path& root);
 void take_gpus(const std::string& answer, GpuFacts& out);

@@ -1,5 +1,6 @@
 // Versions of what the ranks load, found without loading it.
 #include "job/agent/preflight/preflight_facts.hpp"
+#include "job/agent/preflight/run_path.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
@@ -152,27 +153,76 @@ std::map<std::string, std::string> package_versions(const std::vector<fs::path>&
     return out;
 }
 
-// What libnccl.so.2 leads to: libnccl.so.2.18.3.
-std::string nccl_version(const fs::path& root, const std::string& search) {
-    std::vector<fs::path> folders;
-    for (const std::string& folder : split(search, ':')) {
-        if (!folder.empty()) {
-            folders.emplace_back(folder);
-        }
-    }
+// What libnccl.so.2 leads to: libnccl.so.2.18.3; a wheel's library does not say it, but the package
+// beside it. `folders` are looked into first, in their order.
+std::string nccl_version(const fs::path& root, std::vector<fs::path> folders) {
     for (const char* folder : {"usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",
                                "usr/local/cuda/lib64", "usr/lib64", "usr/lib"}) {
         folders.push_back(root / folder);
     }
     for (const fs::path& folder : folders) {
         std::error_code ec;
-        const std::string real = fs::canonical(folder / "libnccl.so.2", ec).filename().string();
+        const fs::path real = fs::canonical(folder / "libnccl.so.2", ec);
+        if (ec) {
+            continue;
+        }
         constexpr std::string_view kStem = "libnccl.so.";
-        if (!ec && real.starts_with(kStem)) {
-            return real.substr(kStem.size());
+        const std::string name = real.filename().string();
+        const fs::path package = real.parent_path().parent_path();  // …/site-packages/nvidia/nccl
+        if (package.filename() == "nccl" && package.parent_path().filename() == "nvidia") {
+            return package_versions({package.parent_path().parent_path()})["nccl"];
+        }
+        if (name.starts_with(kStem)) {
+            return name.substr(kStem.size());
         }
     }
     return "";
+}
+
+std::vector<fs::path> folders_of(const std::string& search) {
+    std::vector<fs::path> out;
+    for (const std::string& folder : split(search, ':')) {
+        if (!folder.empty()) {
+            out.emplace_back(folder);
+        }
+    }
+    return out;
+}
+
+// Of lockstep-train, which is linked with Debian's LibTorch or with that of PyTorch's wheel. It
+// loads the NCCL that libtorch_cuda.so brings into the process, or else the one that the loader
+// finds for itself (job/collective/nccl_library.cpp).
+std::map<std::string, std::string> trainer_versions(const fs::path& root, const fs::path& program,
+                                                    const std::string& search) {
+    const std::vector<fs::path> environment = folders_of(search);
+    std::map<std::string, std::string> out;
+    std::vector<fs::path> folders;
+    const auto add = [&](const RunPath& path, bool before) {
+        if (path.before_environment == before) {
+            folders.insert(folders.end(), path.folders.begin(), path.folders.end());
+        }
+    };
+    std::error_code missing;
+    const RunPath own = run_path_of(fs::canonical(program, missing));
+    RunPath torchs;
+    for (const fs::path& folder : own.folders) {
+        std::error_code ec;
+        if (fs::exists(folder / "libtorch_cuda.so", ec)) {
+            torchs = run_path_of(folder / "libtorch_cuda.so");
+            auto found = package_versions({folder.parent_path().parent_path()});
+            if (found.count("torch") != 0) {
+                out["torch"] = found["torch"];
+            }
+            break;
+        }
+    }
+    add(torchs, true);
+    add(own, true);
+    folders.insert(folders.end(), environment.begin(), environment.end());
+    add(torchs, false);
+    add(own, false);
+    out["nccl"] = nccl_version(root, std::move(folders));
+    return out;
 }
 
 // The commit that is checked out in the folder or above it.
@@ -221,7 +271,8 @@ std::string image_digest(const std::string& path) {
 }  // namespace
 
 std::string look_at_versions(const std::filesystem::path& root, const JobSpec& spec,
-                             const std::map<std::string, std::string>& environment) {
+                             const std::map<std::string, std::string>& environment,
+                             const std::filesystem::path& train_program) {
     std::map<std::string, std::string> found;
     found["lockstep"] = kVersion;
     found["driver"] = driver_version(root);
@@ -229,12 +280,15 @@ std::string look_at_versions(const std::filesystem::path& root, const JobSpec& s
     const bool own = spec.container.runtime == ContainerRuntime::apptainer;
     // In the container there are others.
     if (!own) {
-        found.merge(package_versions(package_folders(program_of(spec, environment))));
+        const std::string search = variable(spec, environment, "LD_LIBRARY_PATH");
+        found.merge(spec.framework == Framework::native && spec.command.empty()
+                        ? trainer_versions(root, train_program, search)
+                        : package_versions(package_folders(program_of(spec, environment))));
         // A wheel's library does not say its version, and goes before all others.
         if (variable(spec, environment, "LD_PRELOAD").find("libnccl.so") != std::string::npos) {
             found["nccl"] = "";
         } else if (found.count("nccl") == 0) {
-            found["nccl"] = nccl_version(root, variable(spec, environment, "LD_LIBRARY_PATH"));
+            found["nccl"] = nccl_version(root, folders_of(search));
         }
     } else if (spec.container.image.starts_with('/')) {
         found["container"] = image_digest(spec.container.image);

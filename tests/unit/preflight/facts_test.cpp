@@ -2,12 +2,16 @@
 #include "job/agent/preflight/preflight_facts.hpp"
 #include "tests/support/temporary_folder.hpp"
 
+#include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 
@@ -28,9 +32,38 @@ class FactsTest : public testing::Test {
     fs::path root() const { return folder.path(); }
     std::map<std::string, std::string> versions(const JobSpec& spec) const {
         NodeFacts out;
-        take_versions(look_at_versions(root(), spec, {{"PATH", (root() / "venv/bin").string()}}),
+        take_versions(look_at_versions(root(), spec, {{"PATH", (root() / "venv/bin").string()}},
+                                       root() / "lockstep/bin/lockstep-train"),
                       out);
         return out.versions;
+    }
+    // A file of ELF that has nothing but a run path: DT_RPATH or DT_RUNPATH.
+    void write_elf(const fs::path& path, Elf64_Sxword tag, const std::string& run_path) const {
+        struct {
+            Elf64_Ehdr head{};
+            std::array<Elf64_Phdr, 2> parts{};
+            std::array<Elf64_Dyn, 3> dynamic{};
+        } file;
+        constexpr Elf64_Addr kAddress = 0x400000;
+        std::memcpy(file.head.e_ident, ELFMAG, SELFMAG);
+        file.head.e_ident[EI_CLASS] = ELFCLASS64;
+        file.head.e_ident[EI_DATA] =
+            __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+        file.head.e_phoff = offsetof(decltype(file), parts);
+        file.head.e_phnum = 2;
+        file.parts[0].p_type = PT_LOAD;
+        file.parts[0].p_vaddr = kAddress;
+        file.parts[0].p_filesz = sizeof(file) + run_path.size() + 2;
+        file.parts[1].p_type = PT_DYNAMIC;
+        file.parts[1].p_offset = offsetof(decltype(file), dynamic);
+        file.parts[1].p_filesz = sizeof(file.dynamic);
+        file.dynamic[0].d_tag = DT_STRTAB;
+        file.dynamic[0].d_un.d_ptr = kAddress + sizeof(file);
+        file.dynamic[1].d_tag = tag;
+        file.dynamic[1].d_un.d_val = 1;
+        std::string bytes(sizeof(file) + 1, '\0');
+        std::memcpy(bytes.data(), &file, sizeof(file));
+        write(path, bytes + run_path + '\0');
     }
     TemporaryFolder folder;
 };
@@ -104,6 +137,47 @@ TEST_F(FactsTest, EachFrameworksVersionIsFoundWhateverItsPackageIsCalled) {
     EXPECT_THAT(found, ElementsAre(Pair("jaxlib", "0.10.2"), Pair("keras", "3.15.1"),
                                    Pair("paddle", "3.3.1"), Pair("ray", "2.60.0"),
                                    Pair("tensorflow", "2.21.0")));
+}
+
+// The system's NCCL was compared, which no rank loads.
+TEST_F(FactsTest, OfTheNativeTrainerTheNcclIsThatOfTheWheelItIsLinkedWith) {
+    const fs::path site = "venv/lib/python3.11/site-packages";
+    write("usr/lib/x86_64-linux-gnu/libnccl.so.2.18.3", "");
+    fs::create_symlink("libnccl.so.2.18.3", root() / "usr/lib/x86_64-linux-gnu/libnccl.so.2");
+    write("lib/libnccl.so.2.21.5", "");
+    fs::create_symlink("libnccl.so.2.21.5", root() / "lib/libnccl.so.2");
+    write(site / "nvidia/nccl/lib/libnccl.so.2", "");
+    write(site / "nvidia_nccl_cu13-2.28.9.dist-info/METADATA", "");
+    write(site / "torch-2.15.0+cu130.dist-info/METADATA", "");
+    write(site / "jaxlib-0.10.2.dist-info/METADATA", "");
+    const fs::path train = "lockstep/bin/lockstep-train";
+    const fs::path torch = site / "torch/lib/libtorch_cuda.so";
+    write_elf(train, DT_RPATH, "/nowhere:" + (root() / torch).parent_path().string() + "/");
+    write_elf(torch, DT_RPATH, "$ORIGIN/../../nvidia/cudnn/lib:$ORIGIN/../../nvidia/nccl/lib");
+    JobSpec spec;
+    spec.framework = Framework::native;
+    spec.environment["LD_LIBRARY_PATH"] = (root() / "lib").string();
+    auto found = versions(spec);
+    found.erase("lockstep");
+    EXPECT_THAT(found, ElementsAre(Pair("nccl", "2.28.9"), Pair("torch", "2.15.0+cu130")));
+    write_elf(torch, DT_RUNPATH, "$ORIGIN/../../nvidia/nccl/lib");
+    EXPECT_EQ(versions(spec)["nccl"], "2.21.5") << "LD_LIBRARY_PATH goes before DT_RUNPATH";
+    spec.environment.clear();
+    EXPECT_EQ(versions(spec)["nccl"], "2.28.9");
+    // A package that is not there leaves NCCL's version unknown: no other one counts.
+    fs::remove_all(root() / site / "nvidia_nccl_cu13-2.28.9.dist-info");
+    EXPECT_EQ(versions(spec).count("nccl"), 0U);
+    // Debian's LibTorch brings none.
+    write_elf(train, DT_RPATH, "$ORIGIN/../lib/lockstep/stand-ins:");
+    found = versions(spec);
+    found.erase("lockstep");
+    EXPECT_THAT(found, ElementsAre(Pair("nccl", "2.18.3")));
+    for (const char* text : {"", "#!/bin/sh\n",
+                             "\x7f"
+                             "ELF"}) {
+        write(train, text);
+        EXPECT_EQ(versions(spec)["nccl"], "2.18.3") << "no program";
+    }
 }
 
 TEST_F(FactsTest, WhatIsNotThereIsLeftOut) {
