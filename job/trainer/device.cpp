@@ -51,6 +51,18 @@ Result<ChosenDevice> choose_gpus(const TrainConfig& config, const RankContext& c
     return ChosenDevice{std::move(*gpus), std::move(name), ""};
 }
 
+// LibTorch goes on with who holds the rest, and with settings that are not the job's.
+std::string without_advice(const std::string& line) {
+    // 2.1 and later: "… has a total capacity of 79.11 GiB of which 1.06 GiB is free. Process …";
+    // before: "(GPU 0; 79.11 GiB total capacity; … reserved in total by PyTorch) If reserved …".
+    for (const std::string_view end : {" is free", " reserved in total by PyTorch)"}) {
+        if (const auto at = line.find(end); at != std::string::npos) {
+            return line.substr(0, at + end.size());
+        }
+    }
+    return line;
+}
+
 }  // namespace
 
 Result<std::vector<std::int32_t>> gpus_of_rank(const TrainConfig& config,
@@ -111,6 +123,17 @@ std::string why_not_that_gpu(std::int32_t wanted, int visible, const std::string
     return out +
            " (a rank takes that of LOCAL_RANK; with resources.ranks_per_gpu several ranks "
            "share one)";
+}
+
+Error gpu_failure(const std::string& said, const GpuWork& work) {
+    const std::string line = said.substr(0, said.find('\n'));
+    if (line.find("out of memory") == std::string::npos) {
+        return {Errc::internal, work.gpu + ": " + line};
+    }
+    std::string message =
+        "a batch_size of " + std::to_string(work.batch_size) + " does not fit on " + work.gpu;
+    message += work.finds_batch_size ? "" : " (train.find_batch_size finds one that does)";
+    return {Errc::exhausted, std::move(message) + ": " + without_advice(line)};
 }
 
 Result<ChosenDevice> choose_device(const TrainConfig& config, const RankContext& context,

@@ -37,6 +37,16 @@ std::string why_no_gpu(const std::string& torch_says);
 // Why a rank does not see the GPU of its number. `named`: CUDA_VISIBLE_DEVICES.
 std::string why_not_that_gpu(std::int32_t wanted, int visible, const std::string& named);
 
+struct GpuWork {
+    std::string gpu;                // "NVIDIA H100 80GB HBM3, 79 GiB"
+    std::int64_t batch_size = 0;    // samples of a rank
+    bool finds_batch_size = false;  // train.find_batch_size
+};
+// The job's cause. exhausted: memory did not suffice; the batch's size, which is what to change,
+// and what was asked for and free come first, for a cause ends after 300 bytes. internal: anything
+// else. LibTorch's words are what tells them apart: not every version has a type for it.
+Error gpu_failure(const std::string& said, const GpuWork& work);
+
 // Of the thread that calls it, from now on: the GPU, and a stream of its own there.
 void use_device(at::Device device);
 

@@ -179,22 +179,6 @@ void say_products() {
     }
 }
 
-// The job's cause. Of a batch that does not fit (LibTorch's words; not every version has a type for
-// it) its size is in it: that is what to change.
-void tell_of_gpu(const std::string& text, const TrainConfig& config, std::int32_t batch_size,
-                 const std::string& gpu, RankClient* client) {
-    const std::string first = text.substr(0, text.find('\n'));
-    if (first.find("out of memory") == std::string::npos) {
-        wrong({Errc::internal, gpu + ": " + first}, client);
-        return;
-    }
-    wrong({Errc::exhausted,
-           "a batch_size of " + std::to_string(batch_size) + " does not fit on " + gpu + ": " +
-               first +
-               (config.find_batch_size ? "" : " (train.find_batch_size finds one that does)")},
-          client);
-}
-
 int prepare_and_run(TrainingRun& run, const RankContext& context, RankClient* client) {
     if (const Status ready = run.prepare(); !ready) {
         if (run.refused_by_peer()) {
@@ -292,7 +276,8 @@ int train(const TrainConfig& given, const RankContext& context, RankClient* clie
     try {
         code = prepare_and_run(run, context, client);
     } catch (const std::exception& error) {  // LibTorch's
-        tell_of_gpu(error.what(), config, run.batch_size(), chosen->name, client);
+        wrong(gpu_failure(error.what(), {chosen->name, run.batch_size(), config.find_batch_size}),
+              client);
     }
     if (code != 0) {
         run.finish_writing();  // CUDA's and NCCL's end wait for what others may hold up for ever
