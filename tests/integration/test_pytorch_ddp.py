@@ -34,12 +34,13 @@ class PytorchDdp(harness.TestCase):
 class Killed:
     """What four ranks go through, wherever they compute: a mixin."""
 
-    EPOCHS = 60
+    EPOCHS = 20  # after the snapshot; those whose rank is killed go on until it is
 
     def test_one_of_four_ranks_is_killed_and_all_go_on_from_the_snapshot(self):
-        snapshot = self.root / "snapshot.pt"
+        snapshot, released = self.root / "snapshot.pt", self.root / "released"
         job_id = self.daemon.submit({
             "name": "ddp", "framework": "pytorch", "recovery": {}, "resources": self.RESOURCES,
+            "environment": {"HELD_UNTIL": str(released)},
             "command": [harness.PYTHON, str(harness.FIXTURES / "ddp_snapshots.py"), str(snapshot), str(self.EPOCHS)]})["id"]
 
         def on_its_way():
@@ -49,6 +50,7 @@ class Killed:
             return snapshot.exists() and len(self.daemon.series(job_id).get(2, ())) > 16
         harness.wait_until(on_its_way, 120, "two epochs and a snapshot")
         ranks = self.daemon.get(f"/v1/jobs/{job_id}/ranks")["items"]
+        released.touch()  # for the next generation: these have looked
         killed = time.time()
         os.kill(next(rank["pid"] for rank in ranks if rank["rank"] == 2), signal.SIGKILL)
         self.daemon.wait_generation(job_id, 2, 60)
@@ -58,12 +60,16 @@ class Killed:
         self.assertEqual(done["state"], "succeeded", f"{done}\n{logs[0][-3000:]}")
         first, _ = done["attempts"][0]["generations"]
         self.assertEqual((first["cause"]["class"], first["cause"]["rank"]), ("rank_signal", 2), done)
-        sums = set()
+        sums, snapshots = set(), set()
         for rank, log in enumerate(logs):
             self.assertEqual(log.count(f"rank {rank} of 4 by {self.BACKEND}"), 2, log[-3000:])
-            self.assertIn("goes on from the snapshot of epoch", log)
-            self.assertIn(f"Train Epoch: {self.EPOCHS} ", log)
+            again = log[log.index("goes on from the snapshot of epoch"):]
+            epoch = int(re.match(r"\D+(\d+)", again)[1])
+            trained = [int(number) for number in re.findall(r"Train Epoch: (\d+) ", again)]
+            self.assertEqual(trained, [epoch + 1 + i // 8 for i in range(8 * self.EPOCHS)], f"rank {rank}: every step to the end")
+            snapshots.add(epoch)
             sums.add(re.search(r"the sum of all weights is (\S+)", log)[1])
+        self.assertEqual(len(snapshots), 1, snapshots)
         self.assertEqual(len(sums), 1, "the ranks have gone ways of their own")
 
 
