@@ -162,7 +162,7 @@ gpu_tests.row("One.test_b", "seen" if (here / "told").exists() else "failed")
 """, table)
         self.assertEqual([rows[f"gpu.gpu_values One.test_{one}"][0] for one in "ab"], ["seen", "seen"])
         # What the sources have and the program does not.
-        self.assertEqual(rows["gpu.gpu_values WithARealGpu.test_every_value_is_nvidia_smis"], ("NOT RUN", "its program ended before it"))
+        self.assertEqual(rows["gpu.gpu_values WithARealGpu.test_every_value_of_every_gpu_is_nvidia_smis_idle_and_at_work"], ("NOT RUN", "its program ended before it"))
 
     def test_of_a_first_run_the_program_is_asked_for_its_most_telling_tests(self):
         rows = self.run_part("gpu.native_gpu", "for name in os.environ[gpu_tests.ONLY].split(): gpu_tests.row(name, 'seen')\n",

@@ -1,5 +1,6 @@
 """What the agent reads of every GPU, beside nvidia-smi's values for the same: with the fake NVML and a DOUBLE of nvidia-smi, which
 says what that library was told, and with the real ones where there is a GPU (`tests/gpu`; ctest's gpu.gpu_values)."""
+# size: the table of every series, and why nvidia-smi lacks some, beside what reads both
 
 import dataclasses
 import json

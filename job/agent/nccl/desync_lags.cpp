@@ -1,5 +1,6 @@
 // What DesyncWatch knows of every communicator at a look, beside the one rank that it names.
 #include "job/agent/nccl/desync_watch.hpp"
+#include "job/base/sort.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -58,8 +59,7 @@ DesyncWatch::Lag DesyncWatch::lag_of(const Standing& one, TimePoint now) {
             out.behind.push_back({who, member.total, by, member.silent});
         }
     }
-    std::stable_sort(out.behind.begin(), out.behind.end(),
-                     [](const Behind& a, const Behind& b) { return a.by > b.by; });
+    sort_stably(out.behind, [](const Behind& a, const Behind& b) { return a.by > b.by; });
     return out;
 }
 
