@@ -42,6 +42,7 @@ class Case(harness.TestCase):
         logs = self.logs(job_id, ranks)
         self.assertEqual(done["state"], "succeeded", f"{done}\n{logs}")
         for rank, log in logs.items():
+            self.assertIn("every type was right", log, f"rank {rank}")
             self.assertIn("every result was right", log, f"rank {rank}")
         series = self.daemon.series(job_id)
         for rank in range(ranks):
@@ -65,6 +66,12 @@ class Ranks:
         self.check_results(job_id)
         self.assertEqual("the DOUBLE of NCCL" in self.daemon.rank_log(job_id, 3), self.IS_DOUBLE)
         print("\n".join(self.logs(job_id).values()))
+
+    def test_four_ranks_meet_by_several_ids(self):
+        # As jobs of more than 128 ranks do.
+        job_id = self.start("--roots", "2")
+        self.check_results(job_id)
+        self.assertIn("joins by 2 ids", self.daemon.rank_log(job_id, 3))
 
     def test_a_killed_rank_is_a_new_generation_with_ids_of_its_own(self):
         job_id = self.start("--die", "2", "5", recovery={})

@@ -1,11 +1,13 @@
 // size: what a rank does, and what goes wrong in it, each by a flag of its own
-// A rank that joins the others by NCCL through its agent, does every operation once, then STEPS
-// all-reduces, compares all results and reports each step. The libraries are the real ones unless
-// others are named (the double of tests/support/nccl_double).
+// A rank that joins the others by NCCL through its agent, does every operation once, the most
+// common ones with values of every type, then STEPS all-reduces, compares all results and reports
+// each step. The libraries are the real ones unless others are named (the double of
+// tests/support/nccl_double).
 //   nccl_rank [--nccl PATH] [--cuda PATH] [--steps N] [--floats N] [--die RANK STEP] [--leave RANK
 //   STEP] [--skip RANK] [--silence MS] [--elastic 1] [--absent RANK] [--other-ids RANK]
-//   [--init MS] [--double WORDS] [--bandwidth BYTES]
+//   [--init MS] [--double WORDS] [--bandwidth BYTES] [--roots N]
 // --double: what goes wrong in the double (LOCKSTEP_NCCL_DOUBLE, which no job may set).
+// --roots: by so many ids; else by as many as a job of this size has, which is one.
 // --die: rank RANK ends itself with SIGKILL before step STEP of the first generation; step 0: as
 // soon as it has the ids, while the others initialise.
 // --leave: rank RANK says before step STEP that it leaves and ends once the others have shrunk the
@@ -16,6 +18,7 @@
 // --elastic 1: they shrink the communicator then, do that step again and go on; the one that they
 // waited for is told by its own watch that it is to blame, and ends as one that leaves.
 #include "job/base/text.hpp"
+#include "job/rank/nccl_ids.hpp"
 #include "job/rank/rank_context.hpp"
 #include "job/rank/report.hpp"
 #include "job/trainer/client_key_store.hpp"
@@ -24,9 +27,14 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -50,26 +58,34 @@ double since(Clock::time_point begin) {
 class OnGpu {
   public:
     OnGpu(const CudaDriver& driver, const std::vector<float>& values)
-        : driver_(driver), count_(values.size()) {
-        driver.api.mem_alloc(&at_, values.size() * sizeof(float));
-        driver.api.memcpy_to_gpu(at_, values.data(), values.size() * sizeof(float));
+        : OnGpu(driver, values.data(), values.size(), Dtype::f32) {}
+    OnGpu(const CudaDriver& driver, const void* values, std::size_t count, Dtype type)
+        : driver_(driver), count_(count), type_(type) {
+        driver.api.mem_alloc(&at_, bytes());
+        driver.api.memcpy_to_gpu(at_, values, bytes());
     }
     ~OnGpu() { driver_.api.mem_free(at_); }
     OnGpu(const OnGpu&) = delete;
     OnGpu& operator=(const OnGpu&) = delete;
-    Buffer buffer() const {
-        return {reinterpret_cast<void*>(at_), count_, Dtype::f32, Device::cuda};
-    }
+    Buffer buffer() const { return {reinterpret_cast<void*>(at_), count_, type_, Device::cuda}; }
     std::vector<float> read() const {
         std::vector<float> out(count_);
-        driver_.api.memcpy_from_gpu(out.data(), at_, count_ * sizeof(float));
+        driver_.api.memcpy_from_gpu(out.data(), at_, bytes());
+        return out;
+    }
+    std::vector<std::byte> read_bytes() const {
+        std::vector<std::byte> out(bytes());
+        driver_.api.memcpy_from_gpu(out.data(), at_, bytes());
         return out;
     }
 
   private:
+    std::size_t bytes() const { return count_ * size_of(type_); }
+
     const CudaDriver& driver_;
     cuda::Pointer at_ = 0;
     std::size_t count_;
+    Dtype type_;
 };
 
 bool same(const char* what, const std::vector<float>& got, const std::vector<float>& want) {
@@ -168,6 +184,94 @@ bool each_operation(Communicator& all, const CudaDriver& driver) {
            same("send", passed.read(), {all.rank() == all.size() - 1 ? 0.0F : rank});
 }
 
+template <class Value>
+std::vector<std::byte> repeated(std::size_t count, Value value) {
+    const std::vector<Value> values(count, value);
+    std::vector<std::byte> out(count * sizeof(Value));
+    std::memcpy(out.data(), values.data(), out.size());
+    return out;
+}
+
+// `number` so often, as values of this type; it is from 1 to 255, which every type has exactly.
+std::vector<std::byte> as_type(Dtype type, std::size_t count, int number) {
+    const auto bits = static_cast<unsigned>(number);
+    switch (type) {
+        case Dtype::u8:
+            return repeated(count, static_cast<std::uint8_t>(number));
+        case Dtype::i32:
+            return repeated(count, std::int32_t{number});
+        case Dtype::i64:
+            return repeated(count, std::int64_t{number});
+        case Dtype::f16: {
+            const auto exponent = static_cast<unsigned>(std::bit_width(bits)) - 1;
+            return repeated(count,
+                            static_cast<std::uint16_t>(((exponent + 15U) << 10U) |
+                                                       (((bits << 10U) >> exponent) & 1023U)));
+        }
+        case Dtype::bf16: {
+            const auto whole = std::bit_cast<std::uint32_t>(static_cast<float>(number));
+            return repeated(count, static_cast<std::uint16_t>(whole >> 16U));
+        }
+        case Dtype::f32:
+            return repeated(count, static_cast<float>(number));
+        case Dtype::f64:
+            return repeated(count, static_cast<double>(number));
+    }
+    return {};
+}
+
+// The sum, the largest and the last rank's of each rank's number and 1, by every type.
+bool each_type(Communicator& all, const CudaDriver& driver) {
+    constexpr std::size_t kValues = 1001;  // no multiple of what a vector register takes
+    for (const Dtype type :
+         {Dtype::u8, Dtype::i32, Dtype::i64, Dtype::f16, Dtype::bf16, Dtype::f32, Dtype::f64}) {
+        const std::vector<std::byte> own = as_type(type, kValues, all.rank() + 1);
+        const OnGpu sum{driver, own.data(), kValues, type};
+        const OnGpu most{driver, own.data(), kValues, type};
+        const OnGpu root{driver, own.data(), kValues, type};
+        if (!went("sum", all.all_reduce(sum.buffer())) ||
+            !went("max", all.all_reduce(most.buffer(), ReduceOp::max)) ||
+            !went("broadcast", all.broadcast(root.buffer(), all.size() - 1)) ||
+            !went("barrier", all.barrier())) {
+            return false;
+        }
+        const std::vector<std::byte> last = as_type(type, kValues, all.size());
+        if (sum.read_bytes() != as_type(type, kValues, all.size() * (all.size() + 1) / 2) ||
+            most.read_bytes() != last || root.read_bytes() != last) {
+            std::printf("values of type %s are wrong\n", std::string{to_string(type)}.c_str());
+            return false;
+        }
+    }
+    std::puts("every type was right");
+    return true;
+}
+
+// As exchange_nccl_ids(), for as many roots as are asked for instead of one for every 128 ranks.
+Result<std::vector<NcclUniqueId>> several_ids(KeyStore& keys, const NcclOptions& options,
+                                              std::int32_t roots,
+                                              const std::function<Result<NcclUniqueId>()>& make) {
+    const auto key = [](std::int32_t root) { return "roots/" + std::to_string(root); };
+    if (const auto mine = nccl_root_of_rank(options.rank, options.size, roots)) {
+        const auto id = make();
+        if (!id) {
+            return fail(id.error());
+        }
+        const std::string_view bytes{reinterpret_cast<const char*>(id->data()), id->size()};
+        LOCKSTEP_TRY(keys.set(key(*mine), bytes));
+    }
+    std::vector<NcclUniqueId> ids(static_cast<std::size_t>(roots));
+    for (std::int32_t root = 0; root < roots; ++root) {
+        const auto id = keys.wait(key(root), options.init_timeout);
+        if (!id) {
+            return fail(id.error());
+        }
+        auto& out = ids[static_cast<std::size_t>(root)];
+        std::memcpy(out.data(), id->data(), std::min(id->size(), out.size()));
+    }
+    std::printf("joins by %d ids\n", roots);
+    return ids;
+}
+
 std::map<std::string, std::string> read_flags(int argc, char** argv) {
     std::map<std::string, std::string> flags{
         {"--nccl", kNcclLibrary}, {"--cuda", kCudaDriver}, {"--steps", "10"},
@@ -175,7 +279,7 @@ std::map<std::string, std::string> read_flags(int argc, char** argv) {
         {"--leave", "-1"},        {"--leave at", "0"},     {"--elastic", "0"},
         {"--skip", "-1"},         {"--silence", "600000"}, {"--double", ""},
         {"--bandwidth", "0"},     {"--absent", "-1"},      {"--other-ids", "-1"},
-        {"--init", "120000"}};
+        {"--init", "120000"},     {"--roots", "0"}};
     for (int i = 1; i + 1 < argc; i += 2) {
         const std::string flag = argv[i];
         flags[flag] = argv[i + 1];
@@ -387,9 +491,13 @@ int main(int argc, char** argv) {
         LOCKSTEP_TRY(id);
         return std::vector{*id};
     };
-    auto all = context->rank == number(flags, "--other-ids")
-                   ? make_nccl(options, keys, own_id)
-                   : connect_nccl(options, **client, keys);
+    const auto roots = static_cast<std::int32_t>(number(flags, "--roots"));
+    const auto ids_of_roots = [&](const auto& make) {
+        return several_ids(keys, options, roots, make);
+    };
+    auto all = context->rank == number(flags, "--other-ids") ? make_nccl(options, keys, own_id)
+               : roots > 0 ? make_nccl(options, keys, ids_of_roots)
+                           : connect_nccl(options, **client, keys);
     if (!all) {
         std::puts(all.error().text().c_str());
         return 1;
@@ -404,7 +512,7 @@ int main(int argc, char** argv) {
                 library->version_text().c_str(), flags["--nccl"].c_str(), options.gpu, gpus);
     const auto bytes = static_cast<std::size_t>(number(flags, "--bandwidth"));
     if (!first_sum(**all, *driver, began_at, joined_at) || !each_operation(**all, *driver) ||
-        (bytes > 0 && !measure_bandwidth(**all, *driver, bytes))) {
+        !each_type(**all, *driver) || (bytes > 0 && !measure_bandwidth(**all, *driver, bytes))) {
         return 1;
     }
     return steps.run(std::move(*all));
