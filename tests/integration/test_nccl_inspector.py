@@ -135,6 +135,13 @@ class OnAGpu(Case):
         gpu_tests.figure("NCCL's Inspector: bus bandwidth of 4 MiB all-reduces of four ranks on one GPU", max(found.values()) / 1e9,
                          "GB/s")
         self.assertTrue(all(1e6 < value < 1e13 for value in found.values()), found)
+        output = self.root / "profile"
+        done = self.daemon.cli("profile", job_id, "--ranks", "3", "--seconds", "3", "--output", output, check=False)
+        table = output / "rank-00003.collectives.txt"
+        self.assertTrue(table.exists(), f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+        print(table.read_text())
+        # Bytes, ranks, nodes, and the bus bandwidth in GB/s.
+        self.assertRegex(table.read_text(), r"\nall_reduce +4194304 +4 +1 +[0-9.]*[1-9][0-9.]* ")
         self.daemon.cli("cancel", job_id)
         self.assertNotIn("Inspector", " ".join(self.daemon.wait_state(job_id, harness.FINAL, 60).get("warnings", ())))
 

@@ -37,7 +37,8 @@ exec {program}
 
 
 class HealthyPair:
-    """A mixin: `pair()` makes two good nodes with a GPU each, of which both programs are asked."""
+    """A mixin: `pair()` makes two good nodes with a GPU each, of which both programs are asked; check_diagnostics() looks at what
+    NCCL's own diagnostics have come to."""
 
     def test_gpus_and_nccl_of_a_good_pair_are_checked_within_ten_seconds(self):
         self.pair()
@@ -52,6 +53,7 @@ class HealthyPair:
         self.assertLess(took, self.SECONDS)
         logs = "".join(path.read_text() for path in self.daemon.data.glob("runs/**/agent-*.log"))
         self.assertEqual(logs.count("test with NCCL"), 4, f"two nodes, two rounds\n{logs[-3000:]}")
+        self.check_diagnostics(findings)
 
 
 class NcclTest(HealthyPair, test_preflight.PreflightCase):
@@ -62,7 +64,11 @@ class NcclTest(HealthyPair, test_preflight.PreflightCase):
         gpus.write_text(test_preflight_gpu_test.PROGRAM.format(python=harness.PYTHON, folder=str(self.root)))
         gpus.chmod(0o755)
         (self.root / "bad").write_text("n0 good\nn1 good\n")
-        self.nodes(more=f"--gpu-test-program {gpus}")
+        self.nodes(more=f"--gpu-test-program {gpus}", n0="diag=1 slow=10", n1="diag=1 slow=10")
+
+    def check_diagnostics(self, findings):
+        self.assertEqual([one["node"].rpartition("-")[2] for one in findings if "GPU inventory: model mismatch" in one["found"]],
+                         ["n0"], findings)
 
     def setUp(self):
         if not DOUBLE.exists():
@@ -236,16 +242,18 @@ REAL = """#!/bin/sh
 node="${{FAKE_NODE##*-n}}"
 export CUDA_VISIBLE_DEVICES=$((node % {gpus})) NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=4
 export LD_LIBRARY_PATH={libraries}
-exec {turn} {program}
+{run}
 """
-TURNS = {"gpu": "flock {root}/gpu-$CUDA_VISIBLE_DEVICES.lock", "nccl": ""}
+RUNS = {"gpu": "exec flock {root}/gpu-$CUDA_VISIBLE_DEVICES.lock {program}",
+        # What NCCL prints is kept, for the test to read.
+        "nccl": "{program} 2> {root}/said-$node-$$; code=$?; cat {root}/said-$node-$$ >&2; exit $code"}
 
 
 def real_program(root, name, gpus, libraries="", program=None):
     """What a node of OnARealGpu starts as lockstep-{name}-test."""
     path = root / f"{name}-test"
-    path.write_text(REAL.format(gpus=gpus, libraries=libraries, turn=TURNS[name].format(root=root),
-                                program=program or harness.BIN / f"lockstep-{name}-test"))
+    run = RUNS[name].format(root=root, program=program or harness.BIN / f"lockstep-{name}-test")
+    path.write_text(REAL.format(gpus=gpus, libraries=libraries, run=run))
     path.chmod(0o755)
     return path
 
@@ -301,6 +309,20 @@ class OnARealGpu(HealthyPair, test_preflight.PreflightCase):
         self.daemon.stop()
         self.daemon.arguments = (*self.daemon.arguments, "--local-gpus", "2")
         self.daemon.start()
+
+    def check_diagnostics(self, findings):
+        lines = [line for path in sorted(self.root.glob("said-*")) for line in path.read_text(errors="replace").splitlines()
+                 if "NCCL DIAG" in line]
+        print(*lines, sep="\n")
+        version = gpu_tests.nccl_version(self.library)
+        if version < (2, 31):
+            print(f"NOT LOOKED AT: NCCL's diagnostics: they are there from 2.31 on, and this is {version}")
+            return
+        self.assertTrue(lines, "NCCL's diagnostics have printed nothing")
+        # What they find is warned of, but for what the test itself sets.
+        warned = any("NCCL warns" in one["found"] for one in findings)
+        found = [line for line in lines if "NCCL DIAG [INFO]" in line and "NCCL_RAS_ADDR" not in line]
+        self.assertEqual(warned, bool(found), (findings, found))
 
 
 if __name__ == "__main__":
