@@ -70,8 +70,17 @@ Status NcclRanks::enqueue(Kind kind, ConstBuffer values, ReduceOp op, std::int32
         return ended();
     }
     nccl::Result state = std::forward<Function>(function)(api);
+    count(call);  // the others are compared by it while this one waits for them
     // Every operation is in progress at first; the first of a kind makes connections, which takes
-    // longer.
+    // longer, and as long as it likes where a rank does not call it.
+    beginning_ = Entry{nullptr, call, {}};
+    const auto leave = [this, &lock](void* /*nothing*/) {
+        if (!lock.owns_lock()) {
+            lock.lock();
+        }
+        beginning_.reset();
+    };
+    const std::unique_ptr<void, decltype(leave)> at_the_end{this, leave};
     auto next_question = Clock::now();
     const auto sleeps_from = next_question + kEnqueueSpin;
     while (state == nccl::kInProgress) {
@@ -100,13 +109,17 @@ Status NcclRanks::enqueue(Kind kind, ConstBuffer values, ReduceOp op, std::int32
     return {};
 }
 
-// With comm_mutex_. An event behind the operation says when the GPU is done with it.
-void NcclRanks::note(const CollectiveCall& call, Stream stream) {
-    ++called_;
+// With comm_mutex_.
+void NcclRanks::count(const CollectiveCall& call) {
     if (static_cast<Kind>(call.kind) != Kind::send) {
         ++collectives_;
         last_ = call;
     }
+}
+
+// With comm_mutex_. An event behind the operation says when the GPU is done with it.
+void NcclRanks::note(const CollectiveCall& call, Stream stream) {
+    ++called_;
     const auto& api = node_.driver.api;
     int capturing = 0;
     if (api.stream_is_capturing(stream, &capturing) != cuda::kSuccess || capturing != 0) {

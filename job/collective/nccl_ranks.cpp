@@ -171,6 +171,15 @@ Status NcclRanks::finish_init(nccl::Result begun) {
     return {};
 }
 
+// Of an operation that has waited for longer than it may.
+std::optional<std::string> NcclRanks::late_words(const Entry& entry, const char* what) const {
+    if (entry.waited <= node_.options.silence) {
+        return std::nullopt;
+    }
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(entry.waited);
+    return entry.call.text() + " " + what + " after " + std::to_string(seconds.count()) + " s";
+}
+
 std::optional<NcclRanks::Trouble> NcclRanks::look() {
     const std::lock_guard lock{comm_mutex_};
     if (comm_ == nullptr) {
@@ -181,19 +190,22 @@ std::optional<NcclRanks::Trouble> NcclRanks::look() {
     if (state != nccl::kSuccess && state != nccl::kInProgress) {
         return Trouble{node_.library.error(state, comm_), state};
     }
+    // The time of one begins when what was before it has ended.
     const Clock::duration passed = time_.passed();
-    if (!under_way_.empty()) {  // the time of others begins when what was before them has ended
+    if (!under_way_.empty()) {
         under_way_.front().waited += passed;
+    } else if (beginning_) {
+        beginning_->waited += passed;
+        if (auto late = late_words(*beginning_, "has not begun")) {
+            return Trouble{std::move(*late), nccl::kSuccess};
+        }
     }
     while (!under_way_.empty()) {
         Entry& first = under_way_.front();
         const cuda::Result code = node_.driver.api.event_query(first.event);
         if (code == cuda::kNotReady) {
-            if (first.waited > node_.options.silence) {
-                const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(first.waited);
-                return Trouble{first.call.text() + " is not done after " +
-                                   std::to_string(seconds.count()) + " s",
-                               nccl::kSuccess};
+            if (auto late = late_words(first, "is not done")) {
+                return Trouble{std::move(*late), nccl::kSuccess};
             }
             break;
         }

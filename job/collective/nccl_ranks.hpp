@@ -67,7 +67,7 @@ class NcclRanks final : public NcclCommunicator {
     struct Entry {
         cuda::Event event = nullptr;
         CollectiveCall call;
-        Clock::duration waited{0};  // as the oldest one, in time that this process ran
+        Clock::duration waited{0};  // with none before it, in time that this process ran
     };
     struct Trouble {
         std::string text;
@@ -87,7 +87,9 @@ class NcclRanks final : public NcclCommunicator {
     template <class Function>
     Status enqueue(Kind kind, ConstBuffer values, ReduceOp op, std::int32_t root, Stream stream,
                    Function&& function);
+    void count(const CollectiveCall& call);
     void note(const CollectiveCall& call, Stream stream);
+    std::optional<std::string> late_words(const Entry& entry, const char* what) const;
     std::optional<Trouble> look();
     NcclPosition position(const Trouble& trouble);
     void watch();
@@ -97,6 +99,7 @@ class NcclRanks final : public NcclCommunicator {
     NcclNode node_;
     std::mutex comm_mutex_;  // guards what follows: a call and an abort never meet in NCCL
     nccl::Comm comm_ = nullptr;
+    std::optional<Entry> beginning_;  // called, and NCCL makes connections for it
     std::deque<Entry> under_way_;
     RunningTime time_;  // between two looks
     std::vector<cuda::Event> spare_events_;

@@ -364,6 +364,30 @@ TEST_F(NcclWithDouble, ARankThatSkipsACollectiveIsNamedWhateverTwoOthersHaveSent
         -1, [](NcclOptions& options) { options.silence = 15s; });
 }
 
+// NCCL makes connections when an operation is called, and waits for who does not call it: nobody
+// raised the alarm there, so a rank that was alive and elsewhere was waited for without end.
+TEST_F(NcclWithDouble, ARankThatIsNotThereForConnectionsIsNamed) {
+    wrong("connects:0:2 connects:1:2");
+    as_ranks(
+        3,
+        [](NcclCommunicator& all, Stream stream) {
+            ASSERT_TRUE(all.barrier(stream).has_value());
+            if (all.rank() != 2) {
+                std::vector<float> values(4, 1.0F);
+                const Status begun = all.all_reduce(on_gpu(values), ReduceOp::sum, stream);
+                ASSERT_FALSE(begun.has_value());
+                EXPECT_EQ(begun.error().code, Errc::timed_out);
+                EXPECT_THAT(begun.error().message, HasSubstr("rank 2 is behind"));
+                EXPECT_THAT(begun.error().message, HasSubstr("has not begun after"));
+            }
+            while (!all.async_error()) {
+                std::this_thread::sleep_for(10ms);
+            }
+            EXPECT_THAT(all.async_error()->message, HasSubstr("rank 2 is behind"));
+        },
+        -1, [](NcclOptions& options) { options.silence = 15s; });
+}
+
 TEST_F(NcclWithDouble, ARankThatCallsSomethingElseIsNamed) {
     as_ranks(
         3,
