@@ -108,6 +108,16 @@ class LocalGpus(harness.TestCase):
         self.assertFalse(warned(resources={"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 3}), "it sees all")
         self.assertFalse(warned(framework="tensorflow"))
 
+    def test_ranks_that_share_a_gpu_are_told_that_it_is_slow(self):
+        def warnings(**resources):
+            spec = {"name": "shared", "framework": "command", "command": ["/bin/true"], "resources": {"nodes": 1, **resources}}
+            status, answer = self.daemon.api("POST", "/v1/jobs/render", spec)[:2]
+            self.assertEqual(status, 200, answer)
+            return [text for text in answer["warnings"] if "share each GPU" in text]
+        self.assertEqual(warnings(ranks_per_node=2, gpus_per_node=1, ranks_per_gpu=2),
+                         ["2 ranks share each GPU (resources.ranks_per_gpu), and its memory: to try out a script, not to train fast"])
+        self.assertEqual(warnings(ranks_per_node=2, gpus_per_node=2), [])
+
     def test_the_native_trainer_does_not_take_gpus_it_cannot_use(self):
         spec = {"name": "native", "framework": "native", "resources": {"gpus_per_node": 1}, "train": {"devices": "cpu"}}
         for path in ("/v1/jobs", "/v1/jobs/render"):
