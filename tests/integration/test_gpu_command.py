@@ -128,8 +128,8 @@ class Table(GPU.Table):
         self.told()
 
 
-class Parts(unittest.TestCase):
-    """With the real ctest and programs that stand for tests."""
+class Quiet(unittest.TestCase):
+    """A folder, and what is printed meanwhile is not shown."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -138,6 +138,10 @@ class Parts(unittest.TestCase):
         printed = contextlib.redirect_stdout(io.StringIO())
         self.addCleanup(printed.__exit__, None, None, None)
         printed.__enter__()
+
+
+class Parts(Quiet):
+    """With the real ctest and programs that stand for tests."""
 
     def run_part(self, name, body, table, first=False, left=GPU.Left()):
         """Rows of `tests/gpu` for a part, where each ctest of it is this program."""

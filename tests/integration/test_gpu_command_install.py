@@ -1,11 +1,8 @@
 """`tests/gpu` where what it needs is found, installed and built: torch, nvcc, NCCL, nccl-tests, all of them pretended here."""
 
-import contextlib
 import ctypes
-import io
 import os
 import pathlib
-import tempfile
 import unittest
 import unittest.mock
 
@@ -15,15 +12,7 @@ import test_gpu_command
 GPU = test_gpu_command.GPU
 
 
-class Found(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        printed = contextlib.redirect_stdout(io.StringIO())
-        self.addCleanup(printed.__exit__, None, None, None)
-        printed.__enter__()
-
+class Found(test_gpu_command.Quiet):
     def test_torch_is_the_machines_own_where_it_has_one_with_cuda(self):
         python = self.folder / "python3"
         python.write_text(f"#!/bin/sh\necho {self.folder}/torch\n")
