@@ -41,10 +41,11 @@ Task<void> ControlService::stop() {
     removal_.halt();
     notifier_.halt();
     lifecycle_.stop();
+    context_.stops = true;
+    context_.attempt_files.let_go();
     co_await context_.tasks.join();
     lifecycle_.forget_agents();
     context_.files.join();
-    context_.attempt_files.join();
     history_.stop();
 }
 

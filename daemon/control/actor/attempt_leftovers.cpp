@@ -2,6 +2,7 @@
 
 #include "daemon/control/base/attempt_files.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 
 #include <functional>
 #include <utility>
@@ -55,40 +56,46 @@ bool AttemptLeftovers::has_missing() const {
     return !missing_.results.empty() || !missing_.words.empty() || missing_.memory;
 }
 
-AttemptLeftovers::Seen AttemptLeftovers::read(const Missing& missing, const Scheduler& scheduler,
-                                              std::chrono::milliseconds patience) {
-    const auto until = std::chrono::steady_clock::now() + patience;
-    const auto late = [until] { return std::chrono::steady_clock::now() >= until; };
+AttemptLeftovers::Seen AttemptLeftovers::read(const Missing& missing, Steady::time_point late_at) {
+    const auto late = [late_at] { return Steady::now() >= late_at; };
     Seen out;
     for (const std::int32_t slot : missing.results) {
-        if (late()) {
-            out.results.emplace(slot, fail(Errc::timed_out, "too many results to read in time"));
-        } else {
-            out.results.emplace(slot, read_result(missing.directory, slot));
+        auto result = late() ? fail(Errc::timed_out, "not read in time")
+                             : read_result(missing.directory, slot);
+        // A job's user writes them, and all of them are held until the look.
+        if (result && *result && (*result)->exits.size() > limits::kRanksPerNode) {
+            result = fail(Errc::invalid, "it has more ends than a node has ranks");
         }
+        out.results.emplace(slot, std::move(result));
     }
     for (const auto& [slot, incarnation] : missing.words) {
         out.words.emplace(
             slot, late() ? std::nullopt : read_gave_up(missing.directory, slot, incarnation));
     }
-    if (missing.memory) {
-        out.memory.emplace(late() ? std::nullopt
-                                  : scheduler.memory_evidence(missing.directory, *missing.memory));
-    }
     return out;
 }
 
-Task<void> AttemptLeftovers::read_missing(net::thread_pool& pool,
-                                          std::chrono::milliseconds patience) {
-    const std::function<Seen()> work = [missing = std::exchange(missing_, Missing{}),
-                                        &scheduler = scheduler_,
-                                        patience] { return read(missing, scheduler, patience); };
-    Seen now = co_await on_thread<Seen>(pool, work);
-    seen_.results.merge(now.results);
-    seen_.words.merge(now.words);
-    if (now.memory) {
-        seen_.memory = std::move(now.memory);
+Task<void> AttemptLeftovers::read_missing(SideThread& threads, Steady::time_point late_at) {
+    const Missing missing = std::exchange(missing_, Missing{});
+    // What was begun in time may take as long as it is let.
+    const auto until = late_at + limits::kSignerPatience;
+    const std::function<Seen()> work = [missing, late_at] { return read(missing, late_at); };
+    std::optional<Seen> now = co_await threads.run<Seen>(work, until);
+    if (!now) {
+        now = read(missing, Steady::time_point::min());
     }
+    seen_.results.merge(now->results);
+    seen_.words.merge(now->words);
+    if (!missing.memory) {
+        co_return;
+    }
+    // By itself: it may be hundreds of logs, and the words are not to be lost with them.
+    using Memory = std::optional<MemoryEvidence>;
+    const std::function<Memory()> search = [&scheduler = scheduler_, directory = missing.directory,
+                                            nodes = *missing.memory, late_at] {
+        return Steady::now() >= late_at ? Memory{} : scheduler.memory_evidence(directory, nodes);
+    };
+    seen_.memory = (co_await threads.run<Memory>(search, until)).value_or(std::nullopt);
 }
 
 void AttemptLeftovers::forget() {

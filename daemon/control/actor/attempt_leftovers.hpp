@@ -6,7 +6,7 @@
 
 #include "daemon/control/machine/left_behind.hpp"
 #include "job/async/asio.hpp"
-#include "job/async/on_thread.hpp"
+#include "job/async/side_thread.hpp"
 #include "scheduler-integration/scheduler.hpp"
 
 #include <chrono>
@@ -33,14 +33,16 @@ class AttemptLeftovers final : public LeftBehind {
     // Whether lockstepd may not open the attempt's files itself.
     static bool is_closed(const Attempt& attempt);
     bool has_missing() const;
-    // Reads what is missing: afterwards it is not, whatever came of it. Once `patience` is over no
-    // further file is begun: the results among the rest are timed_out, the others nothing. One that
-    // was begun takes as long as open_foreign() lets it. The pool must outlive the call.
-    Task<void> read_missing(net::thread_pool& pool, std::chrono::milliseconds patience);
-    // The next look is at what lies there then.
+    // Reads what is missing: afterwards it is not, whatever came of it. From `late_at` on no
+    // further result or words are begun, and what was begun is waited for as long as open_foreign()
+    // may take, or until the threads are let go: a result that was not read is timed_out, the
+    // others nothing.
+    Task<void> read_missing(SideThread& threads, std::chrono::steady_clock::time_point late_at);
+    // What was read is let go: it may be large, and the next look is at what lies there then.
     void forget();
 
   private:
+    using Steady = std::chrono::steady_clock;
     struct Missing {
         std::filesystem::path directory{};
         std::set<std::int32_t> results{};             // slots
@@ -52,8 +54,7 @@ class AttemptLeftovers final : public LeftBehind {
         std::map<std::int32_t, std::optional<wire::GaveUpFile>> words{};
         std::optional<std::optional<MemoryEvidence>> memory{};
     };
-    static Seen read(const Missing& missing, const Scheduler& scheduler,
-                     std::chrono::milliseconds patience);
+    static Seen read(const Missing& missing, Steady::time_point late_at);
 
     const Scheduler& scheduler_;
     mutable Missing missing_{};

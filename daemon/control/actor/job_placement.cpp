@@ -4,13 +4,13 @@
 #include "daemon/control/actor/node_notes.hpp"
 #include "daemon/control/base/attempt_files.hpp"
 #include "daemon/control/machine/verdict.hpp"
-#include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -19,6 +19,8 @@
 
 namespace lockstep {
 namespace {
+
+using Steady = std::chrono::steady_clock;
 
 // Connections that wait to be accepted: those over the kernel's limit are tried again by their
 // agents' kernels after a second, and then after two.
@@ -138,16 +140,19 @@ bool JobPlacement::was_unwatched(const Observation& seen) const {
 // On another thread: there is a file for each node, and with lockstep-exec a process for each file.
 Task<std::optional<wire::GaveUpFile>> JobPlacement::first_last_words() {
     using Words = std::optional<wire::GaveUpFile>;
+    const auto late_at = Steady::now() + limits::kLeftBehindPatience;
     const std::function<Words()> read = [directory = job().attempt()->directory,
-                                         nodes = job().spec.resources.allocated_nodes()]() {
-        for (std::int32_t node = 0; node < nodes; ++node) {
+                                         nodes = job().spec.resources.allocated_nodes(),
+                                         late_at]() {
+        for (std::int32_t node = 0; node < nodes && Steady::now() < late_at; ++node) {
             if (auto words = read_gave_up(directory, node, "")) {
                 return words;
             }
         }
         return Words{};
     };
-    co_return co_await on_thread<Words>(context_.attempt_files, read);
+    co_return (co_await context_.attempt_files.run<Words>(read, late_at + limits::kSignerPatience))
+        .value_or(std::nullopt);
 }
 
 void JobPlacement::look_whether_aside(const Observation& seen) {
@@ -201,17 +206,23 @@ Task<void> JobPlacement::learn_launch_words() {
         co_return;
     }
     using Words = std::map<std::int32_t, std::string>;
+    const auto late_at = Steady::now() + limits::kLeftBehindPatience;
     const std::function<Words()> read = [&scheduler = context_.scheduler,
-                                         directory = job().attempt()->directory, slots] {
+                                         directory = job().attempt()->directory, slots, late_at] {
         Words out;
         for (const std::int32_t slot : slots) {
+            if (Steady::now() >= late_at) {
+                break;
+            }
             if (std::string words = scheduler.launch_words(directory, slot); !words.empty()) {
                 out.emplace(slot, std::move(words));
             }
         }
         return out;
     };
-    Words words = co_await on_thread<Words>(context_.attempt_files, read);
+    auto found =
+        co_await context_.attempt_files.run<Words>(read, late_at + limits::kSignerPatience);
+    Words words = std::move(found).value_or(Words{});
     if (job().attempt() != nullptr && job().attempt()->number == number) {
         machine_.run().launch_words.merge(words);
     }
@@ -290,23 +301,27 @@ Task<Observation> JobPlacement::allocation() {
 }
 
 // The moment for a look at `seen` which reads what agents have left behind: all that it will ask
-// for is there. Which that is the machine says, by a look that is thrown away; what a result tells
-// may lead to more.
-Task<Surroundings> JobPlacement::have_files(const Observation& seen, bool needed) {
+// for is there, or its time is over. Which that is the machine says, by a look that is thrown away;
+// what a result tells may lead to more. The moment is that before anything is read: time in which
+// nobody was listened to is no silence. Nothing: the daemon stops, and what was not read is no
+// news.
+Task<std::optional<Surroundings>> JobPlacement::have_files(const Observation& seen, bool needed) {
     files_.forget();
-    for (;;) {
-        const Surroundings at = steps_.now();
-        if (!needed || seen.kind == Observation::Kind::unreachable ||
-            !AttemptLeftovers::is_closed(*job().attempt())) {
-            co_return at;
-        }
+    const Surroundings at = steps_.now();
+    const auto late_at = Steady::now() + limits::kLeftBehindPatience;
+    while (needed && seen.kind != Observation::Kind::unreachable &&
+           AttemptLeftovers::is_closed(*job().attempt())) {
         Draft tried = machine_.draft(at);
         machine_.read_left_behind(tried, seen);
         if (!files_.has_missing()) {
-            co_return at;
+            break;
         }
-        co_await files_.read_missing(context_.attempt_files, limits::kLeftBehindPatience);
+        co_await files_.read_missing(context_.attempt_files, late_at);
+        if (context_.stops) {
+            co_return std::nullopt;
+        }
     }
+    co_return at;
 }
 
 Task<void> JobPlacement::look_at_allocation() {
@@ -335,12 +350,16 @@ Task<void> JobPlacement::look_at_allocation() {
         co_return;
     }
     const bool nodes_too = nodes_are_due() || over;
-    const Surroundings at = co_await have_files(seen, nodes_too);
-    Draft next = machine_.draft(at);
+    const std::optional<Surroundings> at = co_await have_files(seen, nodes_too);
+    if (!at) {
+        co_return;
+    }
+    Draft next = machine_.draft(*at);
     if (seen.kind == Observation::Kind::state) {
         tell_foreign_nodes(next);
     }
     machine_.look(next, seen, nodes_too);
+    files_.forget();
     steps_.prepare(next);
     if (!next.events.empty()) {
         co_await steps_.commit_and_look(std::move(next));
@@ -357,9 +376,13 @@ Task<void> JobPlacement::restart_ranks(Cause cause) {
         context_.scheduler.expect_end(job().id, job().attempt()->number, false);
     }
     const Observation seen = co_await allocation();
-    const Surroundings at = co_await have_files(seen, nodes_too || allocation_ended(seen));
-    Draft next = machine_.draft(at);
+    const auto at = co_await have_files(seen, nodes_too || allocation_ended(seen));
+    if (!at) {
+        co_return;
+    }
+    Draft next = machine_.draft(*at);
     const auto after = machine_.look_while_aborting(next, seen, nodes_too);
+    files_.forget();
     steps_.prepare(next);
     if (!next.events.empty()) {
         co_await steps_.commit_and_look(std::move(next));
@@ -423,12 +446,16 @@ Task<void> JobPlacement::stop_attempt(Cause cause) {
     // attempt must not start beside theirs.
     const bool left = machine_.run().links.empty() || overdue || !job().spec.recovery.wanted;
     const bool over = (seen.kind == Observation::Kind::absent && left) || allocation_ended(seen);
-    const Surroundings then = co_await have_files(seen, over);
-    Draft next = machine_.draft(then);
+    const std::optional<Surroundings> then = co_await have_files(seen, over);
+    if (!then) {
+        co_return;
+    }
+    Draft next = machine_.draft(*then);
     if (over) {
         machine_.read_left_behind(next, seen);
         add_verdict(next, machine_.run(), seen);
     }
+    files_.forget();
     machine_.set_pending_reason(
         !over && seen.kind == Observation::Kind::state && !seen.ending.empty()
             ? "waits for " + std::string{context_.scheduler.title()} + " to end node " + seen.ending

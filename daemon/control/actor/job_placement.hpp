@@ -73,7 +73,7 @@ class JobPlacement {
     void tell_foreign_nodes(Draft& draft);
     Task<void> wait_in_queue(Observation seen);
     Task<Observation> allocation();
-    Task<Surroundings> have_files(const Observation& seen, bool needed);
+    Task<std::optional<Surroundings>> have_files(const Observation& seen, bool needed);
     Task<void> end_generation(Cause cause, JobMachine::AfterEnd after);
     Task<void> next_attempt(Cause cause);
 

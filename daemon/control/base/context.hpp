@@ -16,6 +16,7 @@
 #include "daemon/telemetry/series/series.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/on_thread.hpp"
+#include "job/async/side_thread.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/limits.hpp"
@@ -70,8 +71,10 @@ struct ControlContext {
     telemetry::DaemonMetrics& metrics;
     ControlSettings settings;
     net::thread_pool files{1};  // file work that waits for the disk
-    // What lies in attempts' folders, which lockstep-exec may have to open: as long as it likes.
-    net::thread_pool attempt_files{2};
+    // What lies in attempts' folders, which lockstep-exec may have to open: as long as it likes, or
+    // for ever where its file system stands still.
+    SideThread attempt_files{io, 4};
+    bool stops = false;  // they were let go: nothing is to be concluded from what was not read
     RunsFolder runs_folder{io, settings.runs_dir};
     TaskGroup tasks{io};
     EventBus bus{};

@@ -7,7 +7,6 @@
 #include "daemon/control/base/query_error.hpp"
 #include "daemon/store/event_records.hpp"
 #include "daemon/store/history_records.hpp"
-#include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
@@ -142,7 +141,11 @@ Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
                    ? Result<std::string>{fail(Errc::not_found, "no attempt")}
                    : read_plain_file(std::filesystem::path{directory} / file, limits::kScriptBytes);
     };
-    auto text = co_await on_thread<Result<std::string>>(context_.attempt_files, read);
+    const auto until = std::chrono::steady_clock::now() + limits::kSignerPatience;
+    const auto answer = co_await context_.attempt_files.run<Result<std::string>>(read, until);
+    const auto text = answer ? *answer
+                             : Result<std::string>{fail(
+                                   Errc::timed_out, "the folder of the attempt does not answer")};
     if (text || text.error().code != Errc::not_found) {
         co_return text;
     }

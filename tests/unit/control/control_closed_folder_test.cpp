@@ -7,6 +7,9 @@
 #include <fcntl.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 namespace lockstep {
@@ -15,22 +18,36 @@ namespace {
 class ClosedFolderTest : public ControlSlurmTest {
   protected:
     void TearDown() override {
-        stands_still_ = false;
+        stand_still(false);
         ControlSlurmTest::TearDown();
+        // A thread that lockstepd no longer waited for may still be in the program below.
+        std::unique_lock lock{mutex_};
+        changed_.wait(lock, [this] { return inside_ == 0; });
+        lock.unlock();
         set_foreign_folder({}, {});
     }
-    // Whoever is asked to open a file there waits while it stands still.
+    // Whoever is asked to open a file there waits while it stands still, or for as long as it
+    // takes.
     void close(const std::filesystem::path& folder) {
         set_foreign_folder(folder, [this](const std::filesystem::path& path) -> Result<UniqueFd> {
+            std::unique_lock lock{mutex_};
+            ++inside_;
             ++opens_;
             by_control_ = by_control_ || std::this_thread::get_id() == control_thread_;
-            const auto until = std::chrono::steady_clock::now() + kStill;
-            while (stands_still_ && std::chrono::steady_clock::now() < until) {
-                std::this_thread::sleep_for(std::chrono::milliseconds{1});
-            }
+            changed_.wait_for(lock, stands_still_ ? kStill : takes_,
+                              [this] { return !stands_still_ && takes_ == takes_.zero(); });
+            --inside_;
+            changed_.notify_all();
+            lock.unlock();
             UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
             return fd ? Result<UniqueFd>{std::move(fd)} : fail(Errc::not_found, "it is not there");
         });
+    }
+    void stand_still(bool does, std::chrono::milliseconds takes = {}) {
+        const std::lock_guard lock{mutex_};
+        stands_still_ = does;
+        takes_ = takes;
+        changed_.notify_all();
     }
     // Of the job that was handed over last. lockstepd's own files lie elsewhere with lockstep-exec.
     void close_job() { close(std::filesystem::path{scheduler_.last.directory}.parent_path()); }
@@ -45,9 +62,13 @@ class ClosedFolderTest : public ControlSlurmTest {
         leave(wire::result_file_name(node), wire::encode_result_file(result));
     }
 
-    static constexpr std::chrono::seconds kStill{20};
+    static constexpr std::chrono::milliseconds kStill{20'000};
     const std::thread::id control_thread_ = std::this_thread::get_id();
-    std::atomic<bool> stands_still_{false};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool stands_still_ = false;
+    std::chrono::milliseconds takes_{0};
+    int inside_ = 0;
     std::atomic<bool> by_control_{false};
     std::atomic<int> opens_{0};
 };
@@ -61,7 +82,7 @@ TEST_F(ClosedFolderTest, WhileAResultIsNotOpenedOtherJobsGoOn) {
     second.session->on_closed();
     leave_done(0);
     leave_done(1);
-    stands_still_ = true;
+    stand_still(true);
     close_job();
     scheduler_.seen.state = AllocationState::ended;
     until([&] { return opens_ > 0; }, "a result is being opened");
@@ -71,9 +92,48 @@ TEST_F(ClosedFolderTest, WhileAResultIsNotOpenedOtherJobsGoOn) {
     until([&] { return scheduler_.submissions == 2; }, "another job is handed over");
     EXPECT_EQ(state(id), "running");
     EXPECT_EQ(opens_, 1) << "nothing was waited for meanwhile";
-    stands_still_ = false;
+    stand_still(false);
     until([&] { return state(id) == "succeeded"; }, "succeeded");
     EXPECT_FALSE(by_control_);
+}
+
+// The time in which its result was read counted as time in which nobody was heard, and the silence
+// began anew with every look.
+TEST_F(ClosedFolderTest, ASilentNodeIsLostHoweverLongItsResultIsRead) {
+    context_->settings.deaf = std::chrono::seconds{1};
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    second.session->on_closed();
+    auto settle = [&]() -> Task<void> { co_await control_->ready(); };
+    wait(settle());
+    stand_still(false, std::chrono::milliseconds{1'200});
+    close_job();
+    clock_.advance(limits::kAgentLost + std::chrono::seconds{1});
+    first.say(wire::Beat{0, 1, 0});
+    until([&] { return first.peer->last<wire::Stop>() != nullptr; }, "STOP");
+    EXPECT_GT(opens_, 0);
+    EXPECT_FALSE(by_control_);
+}
+
+TEST_F(ClosedFolderTest, LockstepdEndsWhileAFileIsNotOpenedAndConcludesNothing) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    first.session->on_closed();
+    second.session->on_closed();
+    leave_done(0);
+    leave_done(1);
+    stand_still(true);
+    close_job();
+    scheduler_.seen.state = AllocationState::ended;
+    until([&] { return opens_ > 0; }, "a result is being opened");
+    const auto began = std::chrono::steady_clock::now();
+    shut_down();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, kStill / 2);
+    stand_still(false);
+    boot();
+    until([&] { return state(id) == "succeeded"; }, "the next one reads it");
 }
 
 TEST_F(ClosedFolderTest, WhatSlurmSaidInTheLogsIsReadBeforeANodeIsLost) {
@@ -114,7 +174,7 @@ TEST_F(ClosedFolderTest, WhatIsNotReadInTimeIsNotSaidToBeAbsent) {
     EXPECT_FALSE(files.gave_up(attempt, 3, "i3"));
     EXPECT_FALSE(files.memory(attempt, 4));
     EXPECT_TRUE(files.has_missing());
-    wait(files.read_missing(context_->attempt_files, std::chrono::milliseconds{0}));
+    wait(files.read_missing(context_->attempt_files, std::chrono::steady_clock::now()));
     EXPECT_EQ(files.result(attempt, 3).error().code, Errc::timed_out);
     EXPECT_FALSE(files.gave_up(attempt, 3, "i3"));
     EXPECT_FALSE(files.memory(attempt, 4));
@@ -123,7 +183,8 @@ TEST_F(ClosedFolderTest, WhatIsNotReadInTimeIsNotSaidToBeAbsent) {
     // The next look tries again.
     files.forget();
     EXPECT_EQ(files.result(attempt, 3).error().code, Errc::unavailable);
-    wait(files.read_missing(context_->attempt_files, std::chrono::seconds{10}));
+    wait(files.read_missing(context_->attempt_files,
+                            std::chrono::steady_clock::now() + std::chrono::seconds{10}));
     const auto absent = files.result(attempt, 3);
     ASSERT_TRUE(absent);
     EXPECT_FALSE(*absent);
