@@ -19,12 +19,14 @@ constexpr std::array<std::string_view, 7> kNoGpu{"No CUDA GPUs are available",
                                                  "No visible GPU devices",
                                                  "no supported devices found for platform CUDA"};
 constexpr std::string_view kTorchDriver = "driver on your system is too old";
-// torch's, then the CUDA runtime's, which Paddle, TensorFlow, XLA and NCCL pass on, and CUDA's on
-// PTX of a newer compiler.
-constexpr std::array<std::string_view, 5> kOldDriver{
-    kTorchDriver, "CUDA driver version is insufficient for CUDA runtime version",
-    "cudaErrorInsufficientDriver", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+// torch's, and CUDA's on PTX of a newer compiler.
+constexpr std::array<std::string_view, 3> kOldDriver{
+    kTorchDriver, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
     "PTX was compiled with an unsupported toolchain"};
+// The CUDA runtime's, which Paddle, TensorFlow, XLA and NCCL pass on, also where there is no
+// driver.
+constexpr std::array<std::string_view, 2> kOldOrNoDriver{
+    "CUDA driver version is insufficient for CUDA runtime version", "cudaErrorInsufficientDriver"};
 constexpr std::array<std::string_view, 4> kNoKernel{
     "no kernel image is available for execution on the device", "CUDA_ERROR_NO_BINARY_FOR_GPU",
     "cudaErrorNoKernelImageForDevice", "device kernel image is invalid"};
@@ -93,6 +95,11 @@ std::string hint_of_node(const event::RankExited& exit) {
                " is older than the framework's CUDA needs: take nodes with a newer driver, or a "
                "module or wheel that was built for an older CUDA)";
     }
+    if (says_any(error, kOldOrNoDriver)) {
+        return " (" + exit.node +
+               " has no NVIDIA driver, or the container was not given it, or it is older than the "
+               "framework's CUDA needs)";
+    }
     if (says_any(error, kNoKernel)) {
         return " (the framework was not built for the GPUs of " + exit.node +
                ", which are newer or older than those it knows: take another wheel or module, or "
@@ -116,7 +123,8 @@ std::string hint_of_node(const event::RankExited& exit) {
 Cause cause_of(const Job& job, const event::RankExited& exit) {
     Cause cause = cause_of(exit);
     // Slurm hides the GPUs of a node from jobs that ask for none.
-    if (says_any(exit.error, kNoGpu) && job.spec.resources.gpus_per_node == 0) {
+    const bool without = says_any(exit.error, kNoGpu) || says_any(exit.error, kOldOrNoDriver);
+    if (without && job.spec.resources.gpus_per_node == 0) {
         cause.message += " (the job asks for no GPU: resources.gpus_per_node, lockstep run -G)";
     } else {
         cause.message += hint_of_node(exit);

@@ -38,6 +38,16 @@ TEST(CauseHint, ADriverThatIsTooOldIsNamedWithItsNodeAndItsCuda) {
         "wheel that was built for an older CUDA)";
     EXPECT_EQ(hint_on_gpus(kTorchsOldDriver),
               " (the NVIDIA driver of n1, which knows CUDA 12.2," + rest);
+    EXPECT_EQ(hint_on_gpus("INTERNAL: Failed to load PTX: CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the "
+                           "provided PTX was compiled with an unsupported toolchain."),  // XLA
+              " (the NVIDIA driver of n1" + rest);
+}
+
+// CUDA's runtime says the same where it finds no driver at all.
+TEST(CauseHint, OfADriverThatMayNotBeThereItIsNotSaidThatItIsOld) {
+    const std::string hint =
+        " (n1 has no NVIDIA driver, or the container was not given it, or it is older than the "
+        "framework's CUDA needs)";
     for (const char* said :
          {// torch
           "CUDA error: CUDA driver version is insufficient for CUDA runtime version\nCUDA kernel "
@@ -48,15 +58,12 @@ TEST(CauseHint, ADriverThatIsTooOldIsNamedWithItsNodeAndItsCuda) {
           // TensorFlow
           "cudaGetDevice() failed. Status: CUDA driver version is insufficient for CUDA runtime "
           "version",
-          // XLA
-          "INTERNAL: Failed to load PTX: CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the provided PTX was "
-          "compiled with an unsupported toolchain.",
           // NCCL 2.18 below torch
           "NCCL error in: ../c10d/NCCLUtils.hpp:268, unhandled cuda error (run with "
           "NCCL_DEBUG=INFO for details), NCCL version 2.18.6\nncclUnhandledCudaError: Call to "
           "CUDA function failed.\nLast error:\nCuda failure 35 'CUDA driver version is "
           "insufficient for CUDA runtime version'"}) {
-        EXPECT_EQ(hint_on_gpus(said), " (the NVIDIA driver of n1" + rest) << said;
+        EXPECT_EQ(hint_on_gpus(said), hint) << said;
     }
 }
 
