@@ -62,8 +62,11 @@ Status compare_with_first(const NcclNode& node, const std::vector<NcclUniqueId>&
     const std::string root = "rank " + std::to_string(node.options.name_of(0));
     const auto first = node.keys->wait(node.key("rank/", 0), node.options.init_timeout);
     if (!first) {
-        return fail(Error{first.error().code, "NCCL's initialisation: missing: " + root + " (" +
-                                                  first.error().message + ")"});
+        const NcclVerdict verdict = missing_root(node.options.name_of(0), first.error().message);
+        if (first.error().code == Errc::timed_out && node.options.on_verdict) {
+            node.options.on_verdict(verdict);
+        }
+        return fail(Error{first.error().code, verdict.text});
     }
     if (*first == mine) {
         return {};

@@ -54,8 +54,8 @@ struct NcclOptions {
     // operation of a kind: true ends that with `cancelled`.
     std::function<bool()> give_up = nullptr;
     // Called with what came of that, or with the ranks that did not come to the initialisation in
-    // time, before the communicator fails. In the thread that found it:
-    // the one that makes the communicator, or its watch.
+    // time (of those that make an id only where it is one), before the communicator fails. In the
+    // thread that found it: the one that makes the communicator, or its watch.
     std::function<void(const NcclVerdict&)> on_verdict = nullptr;
 };
 

@@ -44,7 +44,8 @@ struct NcclNode {
     // Tells the other ranks, and finds out from what they say who is to blame. Takes as long as
     // options.verdict_timeout.
     std::string blame(const std::string& noticed, const NcclPosition& mine) const;
-    // Which ranks have not begun the initialisation; the caller is told, if there are any.
+    // Which ranks have not begun the initialisation; the caller is told, if there are any. None if
+    // the keys do not answer.
     NcclVerdict missing() const;
 };
 

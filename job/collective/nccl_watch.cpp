@@ -52,6 +52,11 @@ std::optional<NcclPosition> NcclPosition::decode(std::string_view text) {
                         numbers[3] != 0, std::string{text}};
 }
 
+NcclVerdict missing_root(std::int32_t root, const std::string& why) {
+    return {"NCCL's initialisation: missing: rank " + std::to_string(root) + " (" + why + ")",
+            {root}};
+}
+
 NcclVerdict verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm,
                     std::span<const std::int32_t> names) {
     const auto name_of = [&](std::size_t rank) {

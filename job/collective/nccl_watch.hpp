@@ -37,6 +37,10 @@ struct NcclVerdict {
     std::vector<std::int32_t> culprits;
 };
 
+// Of rank `root`, which makes the id or says which one it has, and did not come. `why`: how that
+// showed.
+NcclVerdict missing_root(std::int32_t root, const std::string& why);
+
 // By index of the rank; nothing = it did not say. `alarm`: what was noticed first, and by whom.
 // `names`: what the ranks are called, in the words and as culprits; empty: by their index. In this
 // order: a rank with an error of its own; ranks that are silent; ranks that have called less

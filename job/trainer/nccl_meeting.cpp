@@ -27,7 +27,13 @@ Result<std::unique_ptr<NcclCommunicator>> connect_nccl(const NcclOptions& given,
     }
     const NcclGroup group{options.prefix, options.rank, options.size};
     return make_nccl(options, keys, [&](const std::function<Result<NcclId>()>& make) {
-        return exchange_nccl_ids(client, group, make, options.init_timeout);
+        auto ids = exchange_nccl_ids(client, group, make, options.init_timeout);
+        // Where several ranks make ids it is not known who did not.
+        const bool waited = !ids && ids.error().code == Errc::timed_out && options.rank != 0;
+        if (waited && nccl_roots(options.size) == 1) {
+            options.on_verdict(missing_root(options.name_of(0), ids.error().message));
+        }
+        return ids;
     });
 }
 
