@@ -86,7 +86,10 @@ class Noise(unittest.TestCase):
             ran.append(environment)
             index, job = divmod(len(ran) - 1, 4)  # off, RAS, off again, Inspector
             self.assertEqual(environment is overhead.OFF, job in (0, 2))
-            return steps(index, job == 2)
+            seconds = steps(index, job == 2)
+            if isinstance(seconds, Exception) and job == 3:
+                raise seconds
+            return 1 if isinstance(seconds, Exception) else seconds
 
         found = unittest.mock.Mock(rounds=3, rehearse=False, left=lambda: 3600 if len(ran) < 4 * limit else 100)
         shown = unittest.mock.Mock(add=lambda what, values, unit: added.update({what: values}),
@@ -118,6 +121,30 @@ class Noise(unittest.TestCase):
             self.assertEqual(set(skipped), {overhead.RAS, overhead.INSPECTOR})
             self.assertRegex(skipped[overhead.RAS], rf"^undecided after {rounds} rounds: the noise is [1-9][0-9.]* %, more than the 0.5 % asked for$")
             self.assertNotIn(overhead.RAS, added)
+
+    def test_a_job_that_fails_takes_no_earlier_round_with_it(self):
+        added, skipped, _ = self.rounds(lambda index, _: RuntimeError("a rank ended") if index == 3 else 1 + 0.01 * (-1) ** index, 100)
+        self.assertEqual(skipped, {})
+        self.assertEqual((len(added[overhead.RAS]), len(added[overhead.INSPECTOR])), (3, 3))
+
+    def test_an_inspector_that_does_nothing_takes_no_figure_of_ras_with_it(self):
+        ran, added, skipped = [], {}, {}
+
+        def step(_found, _service, environment):
+            ran.append(environment)
+            if environment["LOCKSTEP_NCCL_INSPECTOR"] == "/some/plugin.so":
+                raise setup.NotRun("no bandwidth")
+            return 1
+        found = unittest.mock.Mock(rounds=3, rehearse=False, left=lambda: 3600)
+        shown = unittest.mock.Mock(add=lambda what, values, unit: added.update({what: values}),
+                                   skip=lambda what, why: skipped.update({what: why}))
+        with unittest.mock.patch.object(overhead, "inspector", return_value="/some/plugin.so"):
+            overhead.telemetry(shown, found, None, step, "the native trainer", True)
+        self.assertEqual((len(added[overhead.RAS]), skipped), (3, {overhead.INSPECTOR: "no bandwidth"}))
+        self.assertEqual(len(ran), 4 + 2 * 3)
+
+    def test_one_round_decides_nothing(self):
+        self.assertEqual(overhead.noise_of([0.0]), float("inf"))
 
     def test_rounds_make_no_noise_of_what_differs_each_time(self):
         _, skipped, rounds = self.rounds(lambda index, again: 1 + 0.01 * again, 40)

@@ -12,6 +12,7 @@ The native trainer's step is what is judged; nccl_rank's, which is nothing but a
 
 The Inspector is LOCKSTEP_NCCL_INSPECTOR, else that beside the programs (deploy/operator.md)."""
 
+import math
 import os
 import pathlib
 import re
@@ -126,15 +127,31 @@ def inspector(found):
 
 def noise_of(differences):
     """How far two settings that are the same may lie apart over all rounds, from how far they did in each, with its sign: the
-    mean and twice its standard error."""
-    mean, count = statistics.mean(differences), len(differences)
-    return abs(mean) + (2 * statistics.stdev(differences) / count ** 0.5 if count > 1 else 0)
+    mean and twice its standard error. One round says nothing of that."""
+    if len(differences) < 2:
+        return math.inf
+    return abs(statistics.mean(differences)) + 2 * statistics.stdev(differences) / len(differences) ** 0.5
 
 
 def another_round(found, judged, differences, longest):
     if len(differences) < found.rounds:
         return found.rehearse or found.left() >= 60
     return judged and not found.rehearse and noise_of(differences) > TARGET and found.left() >= 1.5 * longest + RESERVED
+
+
+def one_round(figures, found, service, step, settings, judged):
+    """The seconds of a step with each setting; without the Inspector, from now on, where it does nothing."""
+    took = {}
+    for key, environment in list(settings.items()):
+        try:
+            took[key] = step(found, service, environment)
+        except setup.NotRun as error:
+            if key != "Inspector":
+                raise
+            del settings[key]
+            if judged:
+                figures.skip(INSPECTOR, str(error))
+    return took
 
 
 def telemetry(figures, found, service, step, name, judged):
@@ -149,7 +166,13 @@ def telemetry(figures, found, service, step, name, judged):
     seen, differences, longest = {key: [] for key in settings}, [], 0
     while another_round(found, judged, differences, longest) or not differences:
         began = time.monotonic()
-        took = {key: step(found, service, environment) for key, environment in settings.items()}
+        try:
+            took = one_round(figures, found, service, step, settings, judged)
+        except (setup.NotRun, RuntimeError, AssertionError) as error:
+            if not differences:
+                raise
+            figures.note(f"{name}: no further round: {error}")  # those that there were count
+            break
         plain = statistics.mean((took["off"], took["off again"]))
         for key, seconds in took.items():
             seen[key].append(100 * (seconds / plain - 1))
@@ -158,16 +181,18 @@ def telemetry(figures, found, service, step, name, judged):
         longest = max(longest, time.monotonic() - began)
     noise = noise_of(differences)
     figures.add(f"  two jobs of {name} without telemetry differ by", [abs(one) for one in differences], "%")
-    figures.add(f"  two jobs of {name} without telemetry, over all rounds", [noise], "%")
+    if len(differences) > 1:
+        figures.add(f"  two jobs of {name} without telemetry, over all rounds", [noise], "%")
     for figure, key in ((RAS, "RAS"), (INSPECTOR, "Inspector")):
-        if key not in seen:
+        if key not in settings:
             continue
         if judged and noise <= TARGET:
             figures.add(figure, seen[key], "%")
             continue
         figures.add(f"  {figure}, {name}", seen[key], "%")
         if judged:
-            figures.skip(figure, f"undecided after {len(differences)} round{'s' * (len(differences) > 1)}: the noise is {noise:.2f} %, more than the {TARGET} % asked for")
+            figures.skip(figure, f"undecided after {len(differences)} rounds: the noise is {noise:.2f} %, more than the {TARGET} % asked for"
+                         if len(differences) > 1 else "undecided: there was time for one round, of which nobody knows the noise")
 
 
 def measure(figures, found, daemon):
@@ -183,6 +208,9 @@ def measure(figures, found, daemon):
             try:
                 telemetry(figures, found, service, step, name, judged)
             except (setup.NotRun, RuntimeError, AssertionError) as error:
-                problem = problem or error
+                if judged:
+                    problem = error
+                else:  # no figure of its own could say why
+                    figures.note(f"{name}: {error}")
     if problem:
         raise problem
